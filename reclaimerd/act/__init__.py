@@ -1,0 +1,1 @@
+"""Hands: perform one permitted step and say what came of it."""

@@ -1,0 +1,1 @@
+"""reclaimctl: what an operator types and reads."""

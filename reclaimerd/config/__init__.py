@@ -1,0 +1,1 @@
+"""The policy file: TOML in, typed policy out, every fault at once."""

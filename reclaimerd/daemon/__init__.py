@@ -1,0 +1,1 @@
+"""Joins eyes, mind, hands and memory into one pass, and serves it."""

@@ -1,0 +1,53 @@
+"""One line of the audit log, before it is numbered and hashed."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from reclaimerd.model.identity import AttemptId, IncidentId
+from reclaimerd.model.incident import Actor, Outcome, Proof, Target
+from reclaimerd.model.step import GateAnswer, Reason
+
+
+class RecordKind(StrEnum):
+    """What a record says happened."""
+
+    STARTED = "started"
+    STOPPED = "stopped"
+    POLICY_LOADED = "policy_loaded"
+    INCIDENT_OPENED = "incident_opened"
+    INTENT = "intent"
+    OUTCOME = "outcome"
+    REFUSED = "refused"
+    PASSED_OVER = "passed_over"
+    INCIDENT_ENDED = "incident_ended"
+    LATE_RELEASE = "late_release"
+    PLANNED = "planned"
+    PAUSED = "paused"
+    RESUMED = "resumed"
+    BREAKER_TRIPPED = "breaker_tripped"
+    BREAKER_CLOSED = "breaker_closed"
+    DENIED = "denied"
+    ALARM = "alarm"
+    NOTE = "note"
+    SEALED = "sealed"
+    CHAIN_BROKEN = "chain_broken"
+    ROTATED = "rotated"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """What one record holds; `record.audit` adds schema, sequence, times, boot id and the hashes."""
+
+    kind: RecordKind
+    incident: IncidentId | None = None
+    attempt: AttemptId | None = None
+    actor: Actor | None = None
+    action: str = ""
+    target: Target | None = None
+    reason: str = ""
+    gates: tuple[GateAnswer, ...] = ()
+    refusals: tuple[Reason, ...] = ()
+    outcome: Outcome | None = None
+    end: str = ""
+    proof: Proof | None = None
+    evidence: tuple[str, ...] = field(default=())

@@ -1,0 +1,65 @@
+"""What the gates count and remember across passes and restarts."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from reclaimerd.model.identity import GpuUuid
+
+
+class SpendKind(StrEnum):
+    """What was spent."""
+
+    WORKLOAD = "workload"
+    RESET = "reset"
+    DRAIN = "drain"
+
+
+@dataclass(frozen=True, slots=True)
+class Spend:
+    """One use of a budget: `key` is the workload's or GPU's name, `at` wall-clock seconds.
+
+    Dry runs spend from budgets of their own.
+    """
+
+    kind: SpendKind
+    key: str
+    at: float
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A person stopped acts by rule; `until` is wall-clock seconds, None is until resumed."""
+
+    by: str
+    reason: str
+    since: float
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """Tripped: too much became due at once; only a person closes it."""
+
+    reason: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An incident's end, for the cool-downs: the workload's key and the GPUs it was on."""
+
+    workload_key: str
+    gpus: tuple[GpuUuid, ...]
+    at: float
+    was_reset: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """All that binds across restarts."""
+
+    spends: tuple[Spend, ...] = ()
+    pause: Pause | None = None
+    breaker: Breaker | None = None
+    ended: tuple[Ended, ...] = ()

@@ -1,0 +1,221 @@
+"""What the administrator decided, typed and whole; the file's form is `config`'s business.
+
+Durations are seconds, sizes bytes. The shipped defaults stand here once; the shipped file
+repeats them as comments and a test compares the two.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Mode(StrEnum):
+    """How far a rule may go; the global mode caps each rule's own."""
+
+    OBSERVE = "observe"
+    DRY_RUN = "dry-run"
+    ENFORCE = "enforce"
+
+
+class Scope(StrEnum):
+    """What one incident takes as its target."""
+
+    PROCESS = "process"
+    TREE = "tree"
+    WORKLOAD = "workload"
+
+
+class RuleAction(StrEnum):
+    """What a rule asks for when it holds."""
+
+    OBSERVE = "observe"
+    RECLAIM = "reclaim"
+
+
+class ListedStage(StrEnum):
+    """Stages that a policy may list."""
+
+    SIGTERM = "sigterm"
+    SIGKILL = "sigkill"
+    RESET = "reset"
+    DRAIN = "drain"
+
+
+class GpuSpan(StrEnum):
+    """Over which GPUs a memory rule sums."""
+
+    ONE = "one"
+    ALL = "all"
+
+
+class FaultDomain(StrEnum):
+    """Whose fault a stuck task is; by default only the first two may lead to a drain request."""
+
+    DRIVER = "driver"
+    HARDWARE = "hardware"
+    WORKLOAD = "workload"
+    UNKNOWN = "unknown"
+
+
+DEFAULT_STAGES = (ListedStage.SIGTERM, ListedStage.SIGKILL, ListedStage.DRAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """A cap: bytes, or percent of the GPU's total; exactly one is set."""
+
+    above_bytes: int | None = None
+    above_percent: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Which holders a rule concerns: every field that is not empty must hold.
+
+    `cmdline` are RE2 patterns searched in the arguments joined by spaces; `cgroup` are fnmatch
+    globs on the whole cgroup path; `exe` are absolute paths or globs; `uids` are inclusive ranges.
+    A name alone proves nothing: the evaluation notes which fields decided.
+    """
+
+    users: tuple[str, ...] = ()
+    uids: tuple[tuple[int, int], ...] = ()
+    exe: tuple[str, ...] = ()
+    cmdline: tuple[str, ...] = ()
+    cgroup: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether nothing is selected."""
+        return not (self.users or self.uids or self.exe or self.cmdline or self.cgroup or self.gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule of kind `memory`; all its conditions must hold, rules are alternatives.
+
+    `sigterm_seconds` and `sigkill_seconds` of None take the ladder's.
+    """
+
+    name: str
+    above: Threshold
+    span: GpuSpan = GpuSpan.ONE
+    for_seconds: float = 120.0
+    readings: int = 10
+    match: Selector = field(default_factory=Selector)
+    exempt: Selector = field(default_factory=Selector)
+    mode: Mode = Mode.OBSERVE
+    action: RuleAction = RuleAction.RECLAIM
+    stages: tuple[ListedStage, ...] = DEFAULT_STAGES
+    scope: Scope = Scope.PROCESS
+    sigterm_seconds: float | None = None
+    sigkill_seconds: float | None = None
+    even_if_allocated: bool = False
+    kind: str = "memory"
+
+
+@dataclass(frozen=True, slots=True)
+class LadderSettings:
+    """How long each step of the ladder waits."""
+
+    sigterm_seconds: float = 300.0
+    operator_sigterm_seconds: float = 30.0
+    sigkill_seconds: float = 60.0
+    exit_grace_seconds: float = 120.0
+    proof_seconds: float = 10.0
+    reset_seconds: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class GateSettings:
+    """Waiting times that bind acts by rule; `gpu_cooldown_seconds` binds every reset."""
+
+    settling_seconds: float = 300.0
+    workload_cooldown_seconds: float = 300.0
+    gpu_cooldown_seconds: float = 1200.0
+    hold_files: tuple[str, ...] = ("/etc/reclaimerd/HOLD", "/run/reclaimerd/HOLD")
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSettings:
+    """How much may be done by rule; a workload is the unit."""
+
+    workloads_per_window: int = 1
+    window_seconds: float = 1800.0
+    workloads_per_day: int = 3
+    resets_per_gpu: int = 1
+    reset_window_seconds: float = 21600.0
+    drains_per_day: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerSettings:
+    """What one pass may make newly due before the breaker trips and only a person closes it."""
+
+    workloads_per_pass: int = 1
+    gpu_percent: float = 25.0
+    gpus_at_least: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DrainSettings:
+    """When and how a drain is asked for."""
+
+    fault_domains: tuple[FaultDomain, ...] = (FaultDomain.DRIVER, FaultDomain.HARDWARE)
+    directory: str = ""
+    """Folder of the request files; empty is `drain` under the state directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """Limits of one request to a probe worker."""
+
+    answer_within_seconds: float = 5.0
+    hung_after_seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class AuditSettings:
+    """Rotation of the audit log."""
+
+    file_bytes: int = 64 * 1024 * 1024
+    keep_files: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class AccessSettings:
+    """Who may use the control socket."""
+
+    group: str = "reclaimerd"
+    owner_access: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UserProtection:
+    """A protection that the administrator adds: every field that is set must hold."""
+
+    name: str
+    exe: str = ""
+    unit: str = ""
+    uids: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The whole policy; `digest` is the SHA-256 of the file's bytes, or of "built-in"."""
+
+    mode: Mode = Mode.OBSERVE
+    interval_seconds: float = 2.0
+    full_scan_seconds: float = 60.0
+    nvidia_smi: str = "/usr/bin/nvidia-smi"
+    ladder: LadderSettings = field(default_factory=LadderSettings)
+    gates: GateSettings = field(default_factory=GateSettings)
+    budgets: BudgetSettings = field(default_factory=BudgetSettings)
+    breaker: BreakerSettings = field(default_factory=BreakerSettings)
+    drain: DrainSettings = field(default_factory=DrainSettings)
+    workers: WorkerSettings = field(default_factory=WorkerSettings)
+    audit: AuditSettings = field(default_factory=AuditSettings)
+    access: AccessSettings = field(default_factory=AccessSettings)
+    protections: tuple[UserProtection, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    digest: str = "built-in"
+    source: str = ""

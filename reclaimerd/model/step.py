@@ -1,0 +1,98 @@
+"""One step of the ladder, and the gates' answer to it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from reclaimerd.model.identity import GpuUuid, IncidentId, ProcessRef
+from reclaimerd.model.incident import Actor, Stage, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is due now: one stage for one incident's targets, deepest first."""
+
+    incident: IncidentId
+    stage: Stage
+    actor: Actor
+    target: Target
+    targets: tuple[ProcessRef, ...]
+    reason: str
+    dry_run: bool = False
+    force: bool = False
+
+
+class ReasonKind(StrEnum):
+    """Why a gate says no. Each has a runbook of the same name under docs/runbooks/."""
+
+    MODE = "mode"
+    PAUSED = "paused"
+    HOLD = "hold"
+    SETTLING = "settling"
+    COOL_DOWN = "cool_down"
+    BUDGET = "budget"
+    BREAKER = "breaker"
+    PROTECTED = "protected"
+    IDENTITY = "identity"
+    RECORD = "record"
+    UNDETERMINED = "undetermined"
+    WITHDRAWN = "withdrawn"
+    WRONG_NAMESPACE = "wrong_namespace"
+    HOLDERS = "holders"
+    EXIT_PATH = "exit_path"
+    UNREADABLE = "unreadable"
+    RECOVERY_ACTION = "recovery_action"
+    DRIVER_UNRESPONSIVE = "driver_unresponsive"
+    MIG = "mig"
+    NO_DRAIN_REASON = "no_drain_reason"
+    GPU_UNKNOWN = "gpu_unknown"
+    LOOKS_PROTECTED = "looks_protected"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One refusal: what, who is concerned, the evidence, and how to mend it."""
+
+    kind: ReasonKind
+    text: str
+    mend: str = ""
+    processes: tuple[ProcessRef, ...] = ()
+    gpu: GpuUuid | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GateAnswer:
+    """One gate's word on a step that was permitted, for the record."""
+
+    gate: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """Leave to perform exactly this step once; only `judge.gates` makes one."""
+
+    step: Step
+    answers: tuple[GateAnswer, ...]
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A step that is not taken, with every reason at once."""
+
+    step: Step
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRequest:
+    """What is asked of whoever moves work away from this node; no command line leaves the host."""
+
+    host: str
+    incident: IncidentId
+    reason: str
+    gpus: tuple[GpuUuid, ...]
+    pids: tuple[int, ...]
+    evidence: tuple[str, ...]
+    asked_at: float
+    runbook: str

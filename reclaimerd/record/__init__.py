@@ -1,0 +1,1 @@
+"""Memory: the audit log, the store and the service's log."""

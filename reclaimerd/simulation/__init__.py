@@ -1,0 +1,1 @@
+"""A simulated GPU host: the NVML calls we use and the driver's rules, over real processes."""
