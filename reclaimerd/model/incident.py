@@ -212,6 +212,12 @@ class Incident:
     """When every member was first seen gone."""
     survivors: tuple[ProcessRef, ...] = field(default=())
     """Heirs that joined the target after it died: remembered descendants that hold its context."""
+    joins: int = 0
+    """How often heirs joined: each join may restart the stage's clock, a bounded number of times."""
+    residual_ok_mono: float | None = None
+    """When a shared GPU's memory first added up; a second reading must agree."""
+    released_at: float | None = None
+    """When the target of a handed-over incident died after all; its end stays what it was."""
 
     @property
     def ended(self) -> bool:

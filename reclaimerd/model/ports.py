@@ -34,9 +34,11 @@ class Look:
 
     `watch`: processes of open incidents, whose every task is read. `full_scan`: search all
     descriptors of all processes. `deep`: also io_uring and sockets in flight (before a reset).
+    `pids`: further processes that somebody asked about, holders or not.
     """
 
     watch: tuple[ProcessRef, ...] = ()
+    pids: tuple[int, ...] = ()
     full_scan: bool = False
     deep: bool = False
 

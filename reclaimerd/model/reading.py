@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Generic, Literal, NoReturn, TypeVar
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Known(Generic[T]):
+class Known(Generic[T_co]):
     """A value that was read."""
 
-    value: T
+    value: T_co
     kind: Literal["known"] = "known"
 
     def __bool__(self) -> NoReturn:

@@ -134,6 +134,16 @@ class TaskReading:
     flags: int
     cpu_ticks: int
 
+    @property
+    def is_dead(self) -> bool:
+        """Tell whether the task holds nothing any more: it waits at most to be reaped."""
+        return self.state in DEAD_STATES
+
+    @property
+    def is_exiting(self) -> bool:
+        """Tell whether the task is in the exit path, in whatever state letter, and not yet dead."""
+        return not self.is_dead and bool(self.flags & (PF_EXITING | PF_POSTCOREDUMP))
+
 
 class WorkloadKind(StrEnum):
     """What kind of boundary the cgroup path shows, outermost first."""
@@ -192,6 +202,16 @@ class ProcessReading:
     cgroup: str
     workload: Workload
     resident_bytes: int = 0
+
+    @property
+    def is_released(self) -> bool:
+        """Tell whether every task was listed and all are dead: a zombie that waits for its parent."""
+        return self.whole and all(task.is_dead for task in self.tasks)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Tell whether any task is in the exit path: an empty descriptor table then proves nothing."""
+        return any(task.is_exiting for task in self.tasks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from reclaimerd.model.identity import GpuUuid, IncidentId, ProcessRef
 from reclaimerd.model.incident import Actor, Stage, Target
+from reclaimerd.model.policy import FaultDomain
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,14 @@ class Refusal:
 
     step: Step
     reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DrainReason:
+    """Why a drain may be asked for (no others exist: docs/adr says which), and whose fault it is."""
+
+    domain: FaultDomain
+    text: str
 
 
 @dataclass(frozen=True, slots=True)

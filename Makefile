@@ -1,0 +1,46 @@
+# Two commands for a fresh machine: `make demo` and `make check`. Each does its own set-up.
+
+SHELL := /bin/bash
+BIN := .venv/bin
+# Nothing but the environment is cached in the checkout.
+export XDG_CACHE_HOME := $(or $(XDG_CACHE_HOME),$(shell echo ~)/.cache)
+CACHE := $(XDG_CACHE_HOME)/reclaimerd
+
+check: export RUFF_CACHE_DIR := $(CACHE)/ruff
+check: export MYPY_CACHE_DIR := $(CACHE)/mypy
+check: export COVERAGE_FILE := $(CACHE)/coverage
+check: export HYPOTHESIS_STORAGE_DIRECTORY := $(CACHE)/hypothesis
+
+.PHONY: help demo check docs environment development packages
+
+help:
+	@echo "make demo    show the whole ladder on a simulated GPU host with real processes"
+	@echo "make check   format, lint, types, import floors, systemd unit, tests with their floors"
+	@echo "make docs    write docs/ladder.md and docs/reclaimctl.md anew from the code"
+
+demo: environment
+	@$(BIN)/reclaimctl demo
+
+# The order is the promise: what is cheap fails first, and pytest's summary is the last line.
+check: packages development
+	@mkdir -p "$(CACHE)"
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --cache-dir "$(CACHE)/import-linter"
+	tools/verify-unit systemd/reclaimerd.service $(BIN)/reclaimerd
+	$(BIN)/python -m pytest -m "not nightly and not gpu" --cov=reclaimerd.judge --cov=reclaimerd.model \
+		--cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
+
+docs: environment
+	$(BIN)/python -c "from reclaimerd.judge.ladder import as_markdown; print(end=as_markdown())" > docs/ladder.md
+	$(BIN)/reclaimctl manual > docs/reclaimctl.md
+
+environment:
+	@tools/setup-environment
+
+development:
+	@tools/setup-environment dev
+
+packages:
+	@tools/setup-packages

@@ -1,0 +1,86 @@
+"""reclaimctl: the group, and the way out: one sentence and an exit code, never a traceback."""
+
+import sys
+from collections.abc import Sequence
+from io import TextIOWrapper
+
+import click
+
+from reclaimerd.cli import commands_act, commands_files, commands_read, texts
+from reclaimerd.cli.options import INTERRUPTED, common_options, needs_command
+from reclaimerd.cli.render import say
+from reclaimerd.errors import ExitCode
+
+
+@click.group(
+    "reclaimctl",
+    epilog=texts.epilog(),
+    invoke_without_command=True,
+    context_settings={"max_content_width": 110},
+)
+@common_options
+def reclaimctl() -> int:
+    """Take GPUs back from processes that will not give them up, one proven step at a time."""
+    return needs_command()
+
+
+@click.command("manual", hidden=True)
+def manual() -> int:
+    """Print the manual page's text (docs/reclaimctl.md)."""
+    click.echo(texts.manual(reclaimctl), nl=False)
+    return int(ExitCode.OK)
+
+
+for _command in (
+    commands_read.status,
+    commands_read.ps,
+    commands_read.inspect,
+    commands_act.kill,
+    commands_read.incidents,
+    commands_files.audit,
+    commands_read.explain,
+    commands_files.policy,
+    commands_files.config,
+    commands_act.pause,
+    commands_act.resume,
+    commands_act.demo,
+    commands_read.version,
+    manual,
+):
+    reclaimctl.add_command(_command)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Return the exit code of one call."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # A terminal of another charset must not turn a report into an error.
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = reclaimctl.main(arguments, prog_name="reclaimctl", standalone_mode=False)
+    except click.ClickException as error:
+        say(f"reclaimctl: {error.format_message()}", to_stderr=True)
+        ctx = getattr(error, "ctx", None)
+        path = ctx.command_path if ctx is not None else "reclaimctl"
+        say(f"reclaimctl: `{path} --help` shows how to call it", to_stderr=True)
+        return int(ExitCode.USAGE)
+    except click.Abort:
+        say("reclaimctl: interrupted", to_stderr=True)
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - the outermost border: a bug ends as exit 1 in one sentence
+        last = error.__traceback__
+        while last is not None and last.tb_next is not None:
+            last = last.tb_next
+        where = f"{last.tb_frame.f_code.co_filename}:{last.tb_lineno}" if last is not None else "nowhere"
+        say(f"reclaimctl: internal error: {type(error).__name__}: {error} ({where})", to_stderr=True)
+        return int(ExitCode.INTERNAL)
+    return int(code or 0)
+
+
+def main() -> None:
+    """Run reclaimctl and leave with its exit code."""
+    raise SystemExit(run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""The words of the command line: option texts, the exit codes, and the manual made from them.
+
+`--help` and docs/reclaimctl.md say the same because both are made here; a test compares the file.
+"""
+
+from collections.abc import Iterator
+
+import click
+
+from reclaimerd.errors import ExitCode
+
+PATH_OPTIONS = (
+    (
+        "--config",
+        "Policy file; only the foreground engine reads it (default /etc/reclaimerd/reclaimerd.toml).",
+    ),
+    ("--state-dir", "State directory (default /var/lib/reclaimerd)."),
+    ("--log-dir", "Audit directory (default /var/log/reclaimerd)."),
+    ("--socket", "Control socket of the daemon (default /run/reclaimerd/reclaimerd.sock)."),
+    (
+        "--simulate",
+        "Work on the simulated host of this directory: state, log and socket lie below it unless named.",
+    ),
+)
+JSON_OPTION = "Print one JSON object; times are RFC 3339 in UTC, sizes bytes."
+DURATION = "DURATION"
+
+PID = "Process that shall give its GPUs back; with @START it must be the one that ps showed. May be repeated."
+FORCE = "After SIGTERM and the grace, send SIGKILL. Cuts patience and budgets, never a safety check."
+REASON = "Why; it is recorded."
+GRACE = "From SIGTERM to SIGKILL (default: the policy's, 30s as shipped), such as 1s or 2m."
+TIMEOUT = "Limit of the whole (default: the grace and 60s)."
+SCOPE = "What one target takes with it: itself, its descendants, or its whole container, job or unit."
+DRY_RUN = "Say and record what would be done; send nothing."
+EXPECT_USER = "Refuse unless the process belongs to this user (name or uid)."
+MAX_TARGETS = "Refuse more processes than this."
+TAKEOVER = "When the daemon is alive but silent: end it with SIGKILL, on record, and go on in the foreground."
+GPU = "GPU by UUID, by the beginning of its UUID, or by index."
+PAUSE_FOR = "Resume by itself after this long (default: only on `resume`)."
+LIMIT = "At most so many, the newest."
+SECONDS = "Limit of the whole demonstration."
+
+EXIT_CODES = {
+    ExitCode.OK: "done: reclaimed and proven, permitted (dry run), healthy, or intact",
+    ExitCode.INTERNAL: "internal error",
+    ExitCode.USAGE: "wrong usage, a policy with faults, or a host that can't be worked on",
+    ExitCode.REFUSED: "refused; the reasons are printed",
+    ExitCode.NOT_ALLOWED: "you are not allowed to",
+    ExitCode.TIME_UP: "time is up and it still holds its GPU; the state of its tasks is printed",
+    ExitCode.NO_TARGET: "no such process, or it holds no GPU",
+    ExitCode.NO_DAEMON: "no daemon answers, and you are not root",
+    ExitCode.UNVERIFIED: "gone, but the return of its memory could not be verified",
+    ExitCode.AUDIT_BROKEN: "the audit log is broken",
+    ExitCode.ATTENTION: "status: something needs a person",
+    ExitCode.CORRUPT_STORE: "the store is corrupt",
+}
+INTERRUPTED_TEXT = "interrupted by Ctrl-C; an incident that was opened goes on in the daemon"
+GRAVEST = "With several targets the gravest of 1, 4, 3, 5, 8, 6, 0, in this order, counts."
+SEE_MANUAL = "Exit codes are listed by `reclaimctl --help`."
+
+INTRODUCTION = """reclaimctl asks the daemon `reclaimerd` through its control socket. Where no daemon
+answers within 2 seconds, root gets the same engine in the foreground: one fresh look, the same
+policy, the same record. Others get exit code 7."""
+
+EXAMPLES = (
+    ("Who holds which GPU, and what the policy thinks of it", "reclaimctl ps"),
+    ("Ask a process to give its GPUs back, and wait for the proof", "reclaimctl kill --pid 4242"),
+    ("The same, with SIGKILL after ten seconds", "reclaimctl kill --pid 4242@918273 --force --grace 10s"),
+    ("What would be done", "reclaimctl kill --pid 4242 --force --dry-run"),
+    ("Why a GPU can't be reset now", "reclaimctl explain reset --gpu 0"),
+    ("Whether the record is intact", "reclaimctl audit verify"),
+)
+
+
+def exit_code_lines() -> tuple[str, ...]:
+    """Return the table of exit codes, a line each."""
+    lines = [f"{int(code):>3}  {EXIT_CODES[code]}" for code in ExitCode]
+    return (*lines, f"130  {INTERRUPTED_TEXT}")
+
+
+def epilog() -> str:
+    """Return the end of `--help`, in click's marks for text that is not to be filled."""
+    return "\b\nExit codes:\n" + "\n".join(exit_code_lines()) + f"\n\n{GRAVEST}"
+
+
+def manual(group: click.Group) -> str:
+    """Return the manual page as Markdown, made from the commands themselves."""
+    ctx = click.Context(group, info_name="reclaimctl")
+    lines = ["# reclaimctl(1)", "", f"{group.help}", "", INTRODUCTION, ""]
+    lines += ["## Options of every command", "", *_option_lines(ctx, shared=True), "", "## Commands", ""]
+    for command_ctx in _commands(ctx):
+        usage = " ".join(command_ctx.command.collect_usage_pieces(command_ctx))
+        lines += [f"### {command_ctx.command_path}", "", f"    {command_ctx.command_path} {usage}", ""]
+        lines += [*_paragraphs((command_ctx.command.help or "").strip()), ""]
+        own = _option_lines(command_ctx, shared=False)
+        lines += [*own, ""] if own else []
+    lines += ["## Exit codes", "", "| code | meaning |", "| ---: | --- |"]
+    lines += [f"| {int(code)} | {EXIT_CODES[code]} |" for code in ExitCode]
+    lines += [f"| 130 | {INTERRUPTED_TEXT} |", "", GRAVEST, "", "## Examples", ""]
+    for what, command in EXAMPLES:
+        lines += [f"{what}:", "", f"    {command}", ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _paragraphs(text: str) -> list[str]:
+    """Return a help text without click's marks."""
+    return [line.strip() for line in text.replace("\b\n", "").splitlines()]
+
+
+def _commands(ctx: click.Context) -> Iterator[click.Context]:
+    """Yield a context for each visible command, groups before what they hold."""
+    group = ctx.command
+    if not isinstance(group, click.Group):
+        return
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        if command is None or command.hidden:
+            continue
+        below = click.Context(command, info_name=name, parent=ctx)
+        if not isinstance(command, click.Group) or command.invoke_without_command:
+            yield below
+        yield from _commands(below)
+
+
+def _option_lines(ctx: click.Context, *, shared: bool) -> list[str]:
+    """Return the options that are, or are not, the same on every command."""
+    common = {name for name, _ in PATH_OPTIONS} | {"--json"}
+    lines = []
+    for param in ctx.command.get_params(ctx):
+        record = param.get_help_record(ctx)
+        if (
+            isinstance(param, click.Argument)
+            or record is None
+            or "--help" in param.opts
+            or "--version" in param.opts
+        ):
+            continue
+        if bool(common & set(param.opts)) == shared:
+            lines.append(f"- `{record[0]}`: {record[1]}")
+    return lines

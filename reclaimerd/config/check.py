@@ -1,0 +1,143 @@
+"""Finds every fault of one policy file at once, each with its file, line, key and mend.
+
+It reads the file and the user database, and acts on nothing.
+"""
+
+import pwd
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reclaimerd.config.combinations import impossible_combinations, warnings_of
+from reclaimerd.config.faults import Fault, Flaw, dotted, line_of
+from reclaimerd.config.lines import KeyPath, key_lines
+from reclaimerd.config.source import Source, read_source
+from reclaimerd.config.typed import typed_file
+from reclaimerd.config.units import quoted
+from reclaimerd.model.policy import Policy
+
+_PLACE = re.compile(r"^(?P<what>.*) \(at line (?P<line>\d+), column (?P<column>\d+)\)$", re.DOTALL)
+"""How tomllib says where it stopped; it gives the place in no other form before Python 3.14."""
+_TOML_MEND = "write it as TOML: key = value, texts in quotes, one setting a line"
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """One file's faults; `policy` is whole only when there are none."""
+
+    policy: Policy
+    user_ids: Mapping[str, int]
+    faults: tuple[Fault, ...]
+    warnings: tuple[str, ...]
+
+
+def check(path: Path) -> tuple[Fault, ...]:
+    """Return every fault of a policy file, in the order of its lines; none means that it may be loaded.
+
+    Who owns the file is not looked at here: `load` refuses or warns.
+    """
+    try:
+        source = read_source(path)
+    except OSError as error:
+        return (unreadable_file(path, error),)
+    return examine(source).faults
+
+
+def unreadable_file(path: Path, error: OSError) -> Fault:
+    """Return the fault of a file that can't be read."""
+    return Fault(
+        str(path), 1, "file", f"it can't be read: {error.strerror or error}", "name a readable TOML file"
+    )
+
+
+def examine(source: Source) -> Examined:
+    """Return the typed policy of a file and all that is wrong with it."""
+    try:
+        text = source.content.decode("utf-8")
+        parsed = tomllib.loads(text)
+        lines = key_lines(text)
+    except (ValueError, RecursionError) as error:
+        return Examined(Policy(), {}, (_not_toml(source, error),), ())
+    typed = typed_file(parsed)
+    user_ids, strangers = _users(parsed, frozenset(flaw.path for flaw in typed.flaws))
+    flaws = (*typed.flaws, *impossible_combinations(typed.policy, typed.refused), *strangers)
+    faults = [_fault(source, flaw, lines) for flaw in flaws]
+    faults.sort(key=lambda fault: (fault.line, fault.key))
+    return Examined(typed.policy, user_ids, tuple(faults), warnings_of(typed.policy))
+
+
+def _fault(source: Source, flaw: Flaw, lines: Mapping[KeyPath, int]) -> Fault:
+    return Fault(str(source.path), line_of(flaw.path, lines), dotted(flaw.path), flaw.what, flaw.mend)
+
+
+def _not_toml(source: Source, error: ValueError | RecursionError) -> Fault:
+    """Return the one fault of a text that is no TOML: what comes after it can't be known."""
+    path = str(source.path)
+    match error:
+        case RecursionError():
+            return Fault(path, 1, "file", "lists or tables are nested too deep", "nest at most a few levels")
+        case UnicodeDecodeError():
+            line = source.content.count(b"\n", 0, error.start) + 1
+            return Fault(path, line, "file", "it is not UTF-8 text", "save it as UTF-8")
+    said = str(error)
+    place = _PLACE.match(said)
+    if place is not None:
+        what = f"not TOML: {_one_line(place['what'])} at column {place['column']}"
+        return Fault(path, int(place["line"]), "file", what, _TOML_MEND)
+    last = max(1, source.content.rstrip().count(b"\n") + 1)
+    return Fault(path, last, "file", f"not TOML: {_one_line(said)}", _TOML_MEND)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _users(
+    parsed: Mapping[str, Any],
+    flawed: frozenset[KeyPath],
+) -> tuple[Mapping[str, int], tuple[Flaw, ...]]:
+    """Return the uid of every user named in a rule, and a flaw for each that does not exist.
+
+    The lookup may ask the network (NSS) and block: it is done here, before the daemon's loop runs.
+    """
+    known: dict[str, int] = {}
+    flaws: list[Flaw] = []
+    for path, name in _named_users(parsed):
+        if path in flawed:
+            continue
+        uid = known[name] if name in known else read_uid(name)
+        if uid is None:
+            flaws.append(
+                Flaw(
+                    path, f"there is no user {quoted(name)} here", "create the user first, or write its uid"
+                ),
+            )
+        else:
+            known[name] = uid
+    return known, tuple(flaws)
+
+
+def _named_users(parsed: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+    """Return each user as written, so that a fault beside it in the same list does not hide it."""
+    for index, rule in enumerate(_list(parsed.get("rule"))):
+        for side in ("match", "exempt"):
+            selector = rule.get(side) if isinstance(rule, dict) else None
+            users = selector.get("user") if isinstance(selector, dict) else None
+            for position, name in enumerate(_list(users)):
+                if isinstance(name, str):
+                    yield ("rule", index, side, "user", position), name
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def read_uid(name: str) -> int | None:
+    """Return a user's uid from the user database, or None when there is no such user."""
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except (KeyError, ValueError):
+        return None

@@ -1,0 +1,229 @@
+"""The form of the policy file: which keys each table has, and what each value may be.
+
+It mirrors `model.policy` key by key and takes every default from there. What one value says about
+another is `combinations`' business; who may write the file is `source`'s.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, with_config
+
+from reclaimerd.config import values
+from reclaimerd.model import policy as model
+from reclaimerd.model.policy import (
+    FaultDomain,
+    GpuSpan,
+    ListedStage,
+    Mode,
+    Policy,
+    RuleAction,
+    Scope,
+    Threshold,
+)
+
+_CLOSED = ConfigDict(extra="forbid")
+_POLICY = Policy()
+_LADDER = _POLICY.ladder
+_GATES = _POLICY.gates
+_BUDGETS = _POLICY.budgets
+_BREAKER = _POLICY.breaker
+_DRAIN = _POLICY.drain
+_WORKERS = _POLICY.workers
+_AUDIT = _POLICY.audit
+_ACCESS = _POLICY.access
+_RULE = model.Rule(name="", above=Threshold())
+
+Duration = Annotated[float, BeforeValidator(values.duration)]
+PositiveDuration = Annotated[float, BeforeValidator(values.positive_duration)]
+"""A wait of zero would take two steps of the ladder at once."""
+Interval = Annotated[float, BeforeValidator(values.interval)]
+FileSize = Annotated[int, BeforeValidator(values.file_size)]
+Cap = Annotated[Threshold, BeforeValidator(values.threshold)]
+Percent = Annotated[float, BeforeValidator(values.percent)]
+Count = Annotated[int, BeforeValidator(values.count)]
+PositiveCount = Annotated[int, BeforeValidator(values.positive_count)]
+Readings = Annotated[int, BeforeValidator(values.readings)]
+Name = Annotated[str, BeforeValidator(values.name)]
+Word = Annotated[str, BeforeValidator(values.word)]
+AbsolutePath = Annotated[str, BeforeValidator(values.absolute_path)]
+UidRange = Annotated[tuple[int, int], BeforeValidator(values.uid_range)]
+ProgramGlob = Annotated[str, BeforeValidator(values.program_glob)]
+CgroupGlob = Annotated[str, BeforeValidator(values.cgroup_glob)]
+Pattern = Annotated[str, BeforeValidator(values.pattern)]
+GpuName = Annotated[str, BeforeValidator(values.gpu)]
+UnitName = Annotated[str, BeforeValidator(values.unit)]
+Kind = Annotated[str, BeforeValidator(values.choice("memory"))]
+"""Further kinds of rule come in here."""
+ModeWord = Annotated[Mode, BeforeValidator(values.choice(*Mode))]
+SpanWord = Annotated[GpuSpan, BeforeValidator(values.choice(*GpuSpan))]
+ScopeWord = Annotated[Scope, BeforeValidator(values.choice(*Scope))]
+ActionWord = Annotated[RuleAction, BeforeValidator(values.choice(*RuleAction))]
+StageWord = Annotated[ListedStage, BeforeValidator(values.choice(*ListedStage))]
+DomainWord = Annotated[FaultDomain, BeforeValidator(values.choice(*FaultDomain))]
+
+
+@with_config(_CLOSED)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonTable:
+    """`[daemon]`."""
+
+    mode: ModeWord = _POLICY.mode
+    interval_seconds: Annotated[Interval, Field(alias="interval")] = _POLICY.interval_seconds
+    full_scan_seconds: Annotated[PositiveDuration, Field(alias="full_scan")] = _POLICY.full_scan_seconds
+    nvidia_smi: AbsolutePath = _POLICY.nvidia_smi
+
+
+@with_config(_CLOSED)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LadderTable:
+    """`[ladder]`."""
+
+    sigterm_seconds: Annotated[PositiveDuration, Field(alias="sigterm")] = _LADDER.sigterm_seconds
+    operator_sigterm_seconds: Annotated[PositiveDuration, Field(alias="operator_sigterm")] = (
+        _LADDER.operator_sigterm_seconds
+    )
+    sigkill_seconds: Annotated[PositiveDuration, Field(alias="sigkill")] = _LADDER.sigkill_seconds
+    exit_grace_seconds: Annotated[PositiveDuration, Field(alias="exit_grace")] = _LADDER.exit_grace_seconds
+    proof_seconds: Annotated[PositiveDuration, Field(alias="proof")] = _LADDER.proof_seconds
+    reset_seconds: Annotated[PositiveDuration, Field(alias="reset")] = _LADDER.reset_seconds
+
+
+@with_config(_CLOSED)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatesTable:
+    """`[gates]`."""
+
+    settling_seconds: Annotated[Duration, Field(alias="settling")] = _GATES.settling_seconds
+    workload_cooldown_seconds: Annotated[Duration, Field(alias="workload_cooldown")] = (
+        _GATES.workload_cooldown_seconds
+    )
+    gpu_cooldown_seconds: Annotated[Duration, Field(alias="gpu_cooldown")] = _GATES.gpu_cooldown_seconds
+    hold_files: tuple[AbsolutePath, ...] = _GATES.hold_files
+
+
+@with_config(_CLOSED)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetsTable:
+    """`[budgets]`."""
+
+    workloads_per_window: Count = _BUDGETS.workloads_per_window
+    window_seconds: Annotated[PositiveDuration, Field(alias="window")] = _BUDGETS.window_seconds
+    workloads_per_day: Count = _BUDGETS.workloads_per_day
+    resets_per_gpu: Count = _BUDGETS.resets_per_gpu
+    reset_window_seconds: Annotated[PositiveDuration, Field(alias="reset_window")] = (
+        _BUDGETS.reset_window_seconds
+    )
+    drains_per_day: Count = _BUDGETS.drains_per_day
+
+
+@with_config(_CLOSED)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerTable:
+    """`[breaker]`."""
+
+    workloads_per_pass: PositiveCount = _BREAKER.workloads_per_pass
+    gpu_percent: Percent = _BREAKER.gpu_percent
+    gpus_at_least: PositiveCount = _BREAKER.gpus_at_least
+
+
+@with_config(_CLOSED)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainTable:
+    """`[drain]`."""
+
+    fault_domains: tuple[DomainWord, ...] = _DRAIN.fault_domains
+    directory: Annotated[str, BeforeValidator(values.absolute_path_or_empty)] = _DRAIN.directory
+
+
+@with_config(_CLOSED)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkersTable:
+    """`[workers]`."""
+
+    answer_within_seconds: Annotated[PositiveDuration, Field(alias="answer_within")] = (
+        _WORKERS.answer_within_seconds
+    )
+    hung_after_seconds: Annotated[PositiveDuration, Field(alias="hung_after")] = _WORKERS.hung_after_seconds
+
+
+@with_config(_CLOSED)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditTable:
+    """`[audit]`."""
+
+    file_bytes: Annotated[FileSize, Field(alias="file_size")] = _AUDIT.file_bytes
+    keep_files: PositiveCount = _AUDIT.keep_files
+
+
+@with_config(_CLOSED)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessTable:
+    """`[access]`."""
+
+    group: Word = _ACCESS.group
+    owner_access: StrictBool = _ACCESS.owner_access
+
+
+@with_config(_CLOSED)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectorTable:
+    """`match` and `exempt` of a rule."""
+
+    users: Annotated[tuple[Word, ...], Field(alias="user")] = ()
+    uids: Annotated[tuple[UidRange, ...], Field(alias="uid")] = ()
+    exe: tuple[ProgramGlob, ...] = ()
+    cmdline: tuple[Pattern, ...] = ()
+    cgroup: tuple[CgroupGlob, ...] = ()
+    gpus: Annotated[tuple[GpuName, ...], Field(alias="gpu")] = ()
+
+
+@with_config(_CLOSED)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleTable:
+    """`[[rule]]`; a missing `name` or `above` is told by `combinations`, so that it hides nothing else."""
+
+    name: Name = _RULE.name
+    kind: Kind = _RULE.kind
+    above: Cap = _RULE.above
+    span: Annotated[SpanWord, Field(alias="gpus")] = _RULE.span
+    for_seconds: Annotated[Duration, Field(alias="for")] = _RULE.for_seconds
+    readings: Readings = _RULE.readings
+    match: SelectorTable = SelectorTable()
+    exempt: SelectorTable = SelectorTable()
+    mode: ModeWord = _RULE.mode
+    action: ActionWord = _RULE.action
+    stages: tuple[StageWord, ...] = _RULE.stages
+    scope: ScopeWord = _RULE.scope
+    sigterm_seconds: Annotated[Duration | None, Field(alias="grace")] = None
+    sigkill_seconds: Annotated[PositiveDuration | None, Field(alias="sigkill")] = None
+    even_if_allocated: StrictBool = _RULE.even_if_allocated
+
+
+@with_config(_CLOSED)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtectTable:
+    """`[[protect]]`."""
+
+    name: Name = ""
+    exe: AbsolutePath = ""
+    unit: UnitName = ""
+    uids: tuple[UidRange, ...] = ()
+
+
+@with_config(_CLOSED)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyFile:
+    """The whole file."""
+
+    daemon: DaemonTable = DaemonTable()
+    ladder: LadderTable = LadderTable()
+    gates: GatesTable = GatesTable()
+    budgets: BudgetsTable = BudgetsTable()
+    breaker: BreakerTable = BreakerTable()
+    drain: DrainTable = DrainTable()
+    workers: WorkersTable = WorkersTable()
+    audit: AuditTable = AuditTable()
+    access: AccessTable = AccessTable()
+    protect: tuple[ProtectTable, ...] = ()
+    rule: tuple[RuleTable, ...] = ()

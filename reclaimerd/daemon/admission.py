@@ -1,0 +1,188 @@
+"""Ask for each open incident what is due and whether the gates let it through."""
+
+from dataclasses import dataclass, field, replace
+
+from reclaimerd.daemon import entries
+from reclaimerd.daemon.draft import Draft
+from reclaimerd.daemon.opening import Moment, new_attempt_id
+from reclaimerd.judge.budgets import breaker_trip, spends_of
+from reclaimerd.judge.endings import drain_reason_of, handed_over, recipient_of, second_look_at, withdrawn
+from reclaimerd.judge.evaluate import effective_mode
+from reclaimerd.judge.gate_context import GateContext, NewlyDue, workload_key
+from reclaimerd.judge.gates import admit
+from reclaimerd.judge.proof import StillHeld, finding_of
+from reclaimerd.judge.steps import (
+    OutOfSteps,
+    Wait,
+    due_step,
+    unlisted_stages,
+    with_intent,
+    with_passed_over,
+)
+from reclaimerd.model.audit_record import RecordKind
+from reclaimerd.model.identity import IncidentId
+from reclaimerd.model.incident import ActorKind, Attempt, Incident, Recipient, Stage
+from reclaimerd.model.ledger import Breaker
+from reclaimerd.model.policy import Mode, Policy
+from reclaimerd.model.step import Permit, Refusal, Step
+
+MOST_WITHHELD = 5
+"""A signal that the last look withheld so often goes to a person instead of being tried for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One permitted step with its attempt: the intent that must be durable before it is performed."""
+
+    incident: IncidentId
+    attempt: Attempt
+    permit: Permit
+
+
+@dataclass(slots=True)
+class Admitted:
+    """What a pass may do, and when the next one is due."""
+
+    work: list[Work] = field(default_factory=list)
+    wake_at: float | None = None
+    again_at_once: bool = False
+    wants_full_scan: bool = False
+    refused: dict[IncidentId, Refusal] = field(default_factory=dict)
+
+    def wake(self, at: float | None) -> None:
+        """Ask for a pass no later than `at` (monotonic)."""
+        if at is not None:
+            self.wake_at = at if self.wake_at is None else min(self.wake_at, at)
+
+
+def trip_breaker(draft: Draft, fresh: list[Incident], context: GateContext) -> None:
+    """Trip the breaker before anything is done, when this pass made too much newly due by rule."""
+    policy = context.policy
+    due = [
+        NewlyDue(workload_key(incident.target), incident.target.gpus)
+        for incident in fresh
+        if incident.actor.kind is ActorKind.RULE and _enforces(incident, policy)
+    ]
+    why = breaker_trip(due, context.snapshot, policy)
+    if why is None or draft.ledger.breaker is not None:
+        return
+    draft.put_ledger(replace(draft.ledger, breaker=Breaker(why, context.wall)))
+    draft.note(entries.of_host(RecordKind.BREAKER_TRIPPED, why))
+
+
+def admit_all(draft: Draft, context: GateContext, said: dict[IncidentId, str]) -> Admitted:
+    """Return the permitted steps of this pass; refusals go on record when they change."""
+    admitted = Admitted()
+    for incident in list(draft.incidents.values()):
+        if incident.ended:
+            continue
+        now = Moment(context.now, context.wall)
+        admitted.wake(second_look_at(incident))
+        match due_step(incident, context.snapshot):
+            case Wait(until=until):
+                admitted.wake(until)
+            case OutOfSteps(why=why):
+                _run_out(draft, incident, context, why)
+            case Step() as step:
+                asked = replace(
+                    context, ledger=draft.ledger, drain_reason=drain_reason_of(incident, context.snapshot)
+                )
+                _consider(step, incident, asked, _Round(draft, admitted, said, now))
+    return admitted
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    draft: Draft
+    admitted: Admitted
+    said: dict[IncidentId, str]
+    now: Moment
+
+
+def _consider(step: Step, incident: Incident, context: GateContext, round_: _Round) -> None:
+    if step.stage is Stage.RESET and not context.snapshot.scan.full_now:
+        round_.admitted.wants_full_scan = round_.admitted.again_at_once = True
+        return
+    if step.stage is Stage.DRAIN and context.drain_reason is not None:
+        step = replace(step, reason=context.drain_reason.text)
+    incident = _with_unlisted(round_.draft, incident, step.stage)
+    match admit(step, incident, context):
+        case Permit() as permit:
+            _intend(permit, incident, round_)
+        case Refusal() as refusal:
+            _refuse(refusal, incident, context, round_)
+
+
+def _intend(permit: Permit, incident: Incident, round_: _Round) -> None:
+    step = permit.step
+    attempt = Attempt(new_attempt_id(incident), step.stage, step.targets, intent_at=round_.now.wall)
+    ledger = round_.draft.ledger
+    spends = spends_of(permit, incident, round_.now.wall)
+    round_.draft.put_ledger(replace(ledger, spends=ledger.spends + spends))
+    incident = replace(with_intent(incident, attempt), last_refusal="")
+    round_.draft.put(incident, [entries.intent(incident, attempt, permit)])
+    round_.said.pop(incident.id, None)
+    round_.admitted.work.append(Work(incident.id, attempt, permit))
+
+
+def _refuse(refusal: Refusal, incident: Incident, context: GateContext, round_: _Round) -> None:
+    text = "; ".join(reason.text for reason in refusal.reasons)
+    key = f"{refusal.step.stage}: " + ",".join(sorted({reason.kind for reason in refusal.reasons}))
+    round_.admitted.refused[incident.id] = refusal
+    if round_.said.get(incident.id) != key:
+        round_.said[incident.id] = key
+        incident = replace(incident, last_refusal=text)
+        round_.draft.put(incident, [entries.refused(incident, refusal)])
+    stage = refusal.step.stage
+    if stage in (Stage.RESET, Stage.DRAIN):
+        passed = with_passed_over(incident, stage, text)
+        round_.draft.put(passed, [entries.passed_over(passed, stage, text)])
+        round_.admitted.again_at_once = True
+    elif incident.actor.kind is ActorKind.OPERATOR:
+        ended = _refused_operator(incident, text, context)
+        round_.draft.put(ended, [entries.ended(ended)])
+
+
+def _refused_operator(incident: Incident, text: str, context: GateContext) -> Incident:
+    incident = replace(incident, last_refusal=text)
+    if incident.attempts:
+        return handed_over(incident, Recipient.OPERATOR, f"refused: {text}", context.wall)
+    return withdrawn(incident, f"refused: {text}", context.wall)
+
+
+def _run_out(draft: Draft, incident: Incident, context: GateContext, why: str) -> None:
+    incident = _with_unlisted(draft, incident, None)
+    finding = finding_of(incident, context.snapshot)
+    held = finding.why if isinstance(finding, StillHeld) else finding.proof.text
+    ended = handed_over(
+        replace(incident, last_refusal=""), recipient_of(incident), f"{why}; {held}", context.wall
+    )
+    draft.put(ended, [entries.ended(ended)])
+
+
+def _with_unlisted(draft: Draft, incident: Incident, upto: Stage | None) -> Incident:
+    """Return the incident with the stages before `upto` that its plan doesn't list marked, and recorded."""
+    if incident.actor.kind is ActorKind.OPERATOR:
+        return incident
+    marked = {mark.split(":", 1)[0] for mark in incident.passed_over}
+    for listed in unlisted_stages(incident):
+        if upto is not None and _rank(Stage(listed.value)) >= _rank(upto):
+            break
+        if listed.value in marked or _rank(Stage(listed.value)) <= _rank(incident.stage):
+            continue
+        why = "not among the rule's stages"
+        incident = with_passed_over(incident, Stage(listed.value), why)
+        draft.put(incident, [entries.passed_over(incident, listed.value, why)])
+    return incident
+
+
+_RANKS: tuple[Stage, ...] = (Stage.PENDING, Stage.SIGTERM, Stage.SIGKILL, Stage.RESET, Stage.DRAIN)
+
+
+def _rank(stage: Stage) -> int:
+    return _RANKS.index(stage) if stage in _RANKS else 0
+
+
+def _enforces(incident: Incident, policy: Policy) -> bool:
+    rule = next((rule for rule in policy.rules if rule.name == incident.actor.name), None)
+    return rule is not None and effective_mode(policy, rule) is Mode.ENFORCE

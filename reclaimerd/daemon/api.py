@@ -1,0 +1,224 @@
+"""The calls of the control API: each names its path, its least role, and what it does.
+
+Handlers read the last look or ask the loop for a pass; none touches NVML or another process, none
+blocks. Every denied call and every act is on record.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+
+from reclaimerd.daemon import entries
+from reclaimerd.daemon.access import Caller, Role
+from reclaimerd.daemon.asking import OrderFault, orders_of
+from reclaimerd.daemon.desk import Ticket, gravest
+from reclaimerd.daemon.http_server import Answer, Body, Call, refusal
+from reclaimerd.daemon.past import read_incident, read_incidents
+from reclaimerd.daemon.service import Service
+from reclaimerd.daemon.telling import result_row
+from reclaimerd.daemon.views import process_view, ps_view, status_view
+from reclaimerd.errors import ExitCode, ReclaimerdError
+from reclaimerd.judge.reset_gate import explain_reset
+from reclaimerd.model.audit_record import RecordKind
+from reclaimerd.model.identity import GpuUuid
+from reclaimerd.model.ledger import Pause
+
+LOOK_SECONDS = 12.0
+"""A fresh look: `answer_within` once for each worker, and a margin."""
+_DENIED_EVERY_SECONDS = 3600.0
+
+Handler = Callable[[Call, Caller], Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    method: str
+    path: str
+    role: Role
+    handler: Handler
+
+
+class Api:
+    """The calls, over one service."""
+
+    __slots__ = ("_denied", "_routes", "_service")
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._denied: dict[int, float] = {}
+        self._routes = (
+            _Route("GET", "/v1/status", Role.VIEWER, self._status),
+            _Route("GET", "/v1/ps", Role.VIEWER, self._ps),
+            _Route("GET", "/v1/processes/", Role.VIEWER, self._process),
+            _Route("GET", "/v1/incidents", Role.VIEWER, self._incidents),
+            _Route("GET", "/v1/incidents/", Role.VIEWER, self._incident),
+            _Route("GET", "/v1/explain/reset", Role.VIEWER, self._explain_reset),
+            _Route("POST", "/v1/reclaims", Role.OPERATOR, self._reclaim),
+            _Route("POST", "/v1/pause", Role.OPERATOR, self._pause),
+            _Route("POST", "/v1/resume", Role.OPERATOR, self._resume),
+        )
+
+    async def answer(self, call: Call, caller: Caller) -> Answer:
+        """Return the answer to one call; our own errors become an error body, never a traceback."""
+        fitting = [route for route in self._routes if _fits(route.path, call.path)]
+        if not fitting:
+            return refusal(404, f"there is no call {call.path}", "see docs/architecture.md", ExitCode.USAGE)
+        route = next((one for one in fitting if one.method == call.method), None)
+        if route is None:
+            return refusal(405, f"{call.path} takes {fitting[0].method}", exit_code=ExitCode.USAGE)
+        if caller.role < route.role:
+            await self._note_denied(call, caller)
+            mend = f"it needs the role {route.role.name.lower()}: ask root"
+            return refusal(
+                403, f"not allowed: {caller.why or 'you may only read'}", mend, ExitCode.NOT_ALLOWED
+            )
+        try:
+            return await route.handler(call, caller)
+        except OrderFault as fault:
+            return refusal(400, fault.message, fault.mend, fault.exit_code)
+        except ReclaimerdError as error:
+            return refusal(409, error.message, error.mend, error.exit_code)
+
+    async def _status(self, _call: Call, _caller: Caller) -> Answer:
+        return Answer(200, status_view(self._service.cycle, self._service.facts()))
+
+    async def _ps(self, _call: Call, _caller: Caller) -> Answer:
+        return Answer(200, ps_view(self._service.cycle))
+
+    async def _process(self, call: Call, _caller: Caller) -> Answer:
+        text = call.path.rpartition("/")[2]
+        if not text.isdigit():
+            return refusal(400, f"{text!r} is no pid", "give a number", ExitCode.USAGE)
+        view = process_view(self._service.cycle, int(text))
+        if view is None:
+            await self._service.look(pids=(int(text),), seconds=LOOK_SECONDS)
+            view = process_view(self._service.cycle, int(text))
+        if view is None:
+            return refusal(404, f"there is no process {text}", exit_code=ExitCode.NO_TARGET)
+        return Answer(200, view)
+
+    async def _incidents(self, call: Call, _caller: Caller) -> Answer:
+        text = call.query.get("limit", "50")
+        limit = min(1000, int(text)) if text.isdigit() else 50
+        paths = self._service.engine.paths
+        rows = await self._service.off_loop(
+            lambda: read_incidents(paths.state_dir, limit), "reading incidents"
+        )
+        return Answer(200, {"incidents": rows})
+
+    async def _incident(self, call: Call, _caller: Caller) -> Answer:
+        name = call.path.rpartition("/")[2]
+        paths = self._service.engine.paths
+        found = await self._service.off_loop(
+            lambda: read_incident(paths.state_dir, paths.log_dir, name), "reading the incident"
+        )
+        if found is None:
+            return refusal(
+                404, f"there is no incident {name}", "see reclaimctl incidents", ExitCode.NO_TARGET
+            )
+        return Answer(200, found)
+
+    async def _explain_reset(self, call: Call, _caller: Caller) -> Answer:
+        if not await self._service.look(full_scan=True, seconds=LOOK_SECONDS):
+            return refusal(409, "no fresh look came in time", "see reclaimctl status", ExitCode.REFUSED)
+        context = self._service.cycle.context()
+        gpu = call.query.get("gpu", "")
+        if context is None or context.snapshot.gpu(GpuUuid(gpu)) is None:
+            return refusal(404, f"there is no GPU {gpu!r}", "see reclaimctl status", ExitCode.NO_TARGET)
+        told = explain_reset(GpuUuid(gpu), context)
+        reasons = [
+            {
+                "kind": reason.kind.value,
+                "text": reason.text,
+                "mend": reason.mend,
+                "pids": [ref.pid for ref in reason.processes],
+            }
+            for reason in told.reasons
+        ]
+        runnable = self._service.reset_runnable()
+        body: Body = {
+            "gpu": gpu,
+            "permitted": told.permitted,
+            "reasons": reasons,
+            "steps": list(told.steps),
+            "runnable": {"ok": not runnable, "text": runnable or "the vendor's tool can be run"},
+        }
+        return Answer(200, body)
+
+    async def _reclaim(self, call: Call, caller: Caller) -> Answer:
+        orders = orders_of(call.body, caller.actor)
+        tickets = [Ticket(order, await self._service.family(order)) for order in orders]
+        for ticket in tickets:
+            self._service.cycle.desk.place(ticket)
+        self._service.pacing.wake()
+        return Answer(200, {}, lines=followed(tickets))
+
+    async def _pause(self, call: Call, caller: Caller) -> Answer:
+        seconds = call.body.get("for_seconds")
+        reason = str(call.body.get("reason") or "")
+        if seconds is not None and (not isinstance(seconds, int | float) or not seconds > 0):
+            return refusal(400, "for_seconds must be a positive number", exit_code=ExitCode.USAGE)
+        wall = self._service.wall()
+        until = None if seconds is None else wall + float(seconds)
+        pause = Pause(caller.actor.name, reason, wall, until)
+        cycle = self._service.cycle
+        record = entries.of_host(RecordKind.PAUSED, reason or "no reason given", caller.actor)
+        await cycle.write(lambda ledger: replace(ledger, pause=pause), (record,))
+        return Answer(200, {"paused": {"by": pause.by, "reason": reason, "since": wall, "until": until}})
+
+    async def _resume(self, _call: Call, caller: Caller) -> Answer:
+        """End a pause, and close a breaker that tripped: a person says that acts by rule may go on."""
+        cycle = self._service.cycle
+        records = [entries.of_host(RecordKind.RESUMED, "an operator resumed acts by rule", caller.actor)]
+        if cycle.state.ledger.breaker is not None:
+            why = cycle.state.ledger.breaker.reason
+            records.append(entries.of_host(RecordKind.BREAKER_CLOSED, why, caller.actor))
+        await cycle.write(lambda ledger: replace(ledger, pause=None, breaker=None), tuple(records))
+        self._service.pacing.wake()
+        return Answer(200, {"paused": None, "breaker": None})
+
+    async def _note_denied(self, call: Call, caller: Caller) -> None:
+        """Put a denial on record once per uid and hour: a flood of them must cost nothing."""
+        uid = caller.actor.uid or 0
+        now = self._service.cycle.joints.clock()
+        last = self._denied.get(uid)
+        if last is not None and now < last + _DENIED_EVERY_SECONDS:
+            return
+        self._denied[uid] = now
+        text = f"{call.method} {call.path[:64]}: {caller.why or 'may only read'}"
+        record = entries.of_host(RecordKind.DENIED, text, caller.actor)
+        try:
+            await self._service.cycle.write(None, (record,))
+        except ReclaimerdError:
+            self._denied.pop(uid, None)
+
+
+async def followed(tickets: list[Ticket]) -> AsyncIterator[Body]:
+    """Yield each order's lines as they come, and the result of all when every one has its end."""
+    yield {"event": "accepted", "text": f"{len(tickets)} to look at"}
+    waiting: dict[asyncio.Task[Mapping[str, object]], Ticket] = {}
+    try:
+        for ticket in tickets:
+            waiting[asyncio.ensure_future(ticket.events.get())] = ticket
+        while waiting:
+            ready, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in ready:
+                ticket = waiting.pop(task)
+                yield task.result()
+                if ticket.exit_code is None or not ticket.events.empty():
+                    waiting[asyncio.ensure_future(ticket.events.get())] = ticket
+    finally:
+        for task in waiting:
+            task.cancel()
+    codes = [ExitCode.INTERNAL if ticket.exit_code is None else ticket.exit_code for ticket in tickets]
+    yield {
+        "event": "result",
+        "exit_code": int(gravest(codes)),
+        "targets": [result_row(ticket) for ticket in tickets],
+    }
+
+
+def _fits(path: str, asked: str) -> bool:
+    if path.endswith("/"):
+        return asked.startswith(path) and "/" not in asked[len(path) :] and len(asked) > len(path)
+    return asked == path

@@ -1,0 +1,74 @@
+"""The audit entries of a pass: one function for each thing that can happen to an incident."""
+
+from dataclasses import replace
+
+from reclaimerd.model.audit_record import AuditEntry, RecordKind
+from reclaimerd.model.incident import Actor, Attempt, Incident, Outcome
+from reclaimerd.model.step import GateAnswer, Permit, Refusal
+
+
+def opened(incident: Incident) -> AuditEntry:
+    """Return the record of an incident's first appearance."""
+    return _of(incident, RecordKind.INCIDENT_OPENED, reason=incident.reason)
+
+
+def intent(incident: Incident, attempt: Attempt, permit: Permit) -> AuditEntry:
+    """Return the record that must be durable before the act."""
+    entry = _of(incident, RecordKind.INTENT, reason=incident.reason)
+    return replace(
+        entry,
+        attempt=attempt.id,
+        action=attempt.stage.value,
+        gates=permit.answers,
+        evidence=tuple(str(ref) for ref in attempt.targets),
+    )
+
+
+def outcome(incident: Incident, attempt: Attempt, result: Outcome) -> AuditEntry:
+    """Return the record of what came of an attempt; it shares the intent's attempt id."""
+    entry = _of(incident, RecordKind.OUTCOME, reason=result.detail)
+    return replace(entry, attempt=attempt.id, action=attempt.stage.value, outcome=result)
+
+
+def refused(incident: Incident, refusal: Refusal) -> AuditEntry:
+    """Return the record of a step that the gates refused, with every reason."""
+    entry = _of(incident, RecordKind.REFUSED, reason="; ".join(reason.text for reason in refusal.reasons))
+    return replace(entry, action=refusal.step.stage.value, refusals=refusal.reasons)
+
+
+def passed_over(incident: Incident, stage: str, why: str) -> AuditEntry:
+    """Return the record of a stage that the incident may not take."""
+    return replace(_of(incident, RecordKind.PASSED_OVER, reason=why), action=stage)
+
+
+def planned(incident: Incident, stage: str, gates_say: tuple[GateAnswer, ...], why: str) -> AuditEntry:
+    """Return the record of a later stage of a dry run: what it would do, when, and what its gate says now."""
+    return replace(_of(incident, RecordKind.PLANNED, reason=why), action=stage, gates=gates_say)
+
+
+def ended(incident: Incident) -> AuditEntry:
+    """Return the record of an incident's end, with its proof."""
+    entry = _of(incident, RecordKind.INCIDENT_ENDED, reason=incident.end_text)
+    end = incident.stage.value if incident.handed_to is None else f"{incident.stage} to {incident.handed_to}"
+    return replace(entry, end=end, proof=incident.proof)
+
+
+def late_release(incident: Incident, why: str) -> AuditEntry:
+    """Return the record that a target died after its incident was handed over; the end stays."""
+    return _of(incident, RecordKind.LATE_RELEASE, reason=why)
+
+
+def note(incident: Incident, text: str) -> AuditEntry:
+    """Return a record that explains, and changes nothing."""
+    return _of(incident, RecordKind.NOTE, reason=text)
+
+
+def of_host(kind: RecordKind, reason: str, actor: Actor | None = None) -> AuditEntry:
+    """Return a record that belongs to no incident."""
+    return AuditEntry(kind=kind, reason=reason, actor=actor)
+
+
+def _of(incident: Incident, kind: RecordKind, reason: str) -> AuditEntry:
+    return AuditEntry(
+        kind=kind, incident=incident.id, actor=incident.actor, target=incident.target, reason=reason
+    )

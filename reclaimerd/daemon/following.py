@@ -1,0 +1,131 @@
+"""Follow the open incidents through one look: progress, heirs, proof, withdrawal, restart."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from reclaimerd.daemon import entries
+from reclaimerd.daemon.draft import Draft
+from reclaimerd.daemon.opening import Moment
+from reclaimerd.judge.endings import may_be_withdrawn, with_finding, withdrawn
+from reclaimerd.judge.evaluate import Evaluation
+from reclaimerd.judge.ladder import next_stage
+from reclaimerd.judge.proof import StillHeld, finding_of, heirs_of
+from reclaimerd.judge.steps import was_signalled, with_heirs, with_look, with_outcome
+from reclaimerd.model.audit_record import AuditEntry
+from reclaimerd.model.identity import IncidentId, ProcessRef
+from reclaimerd.model.incident import (
+    ActorKind,
+    Fact,
+    Incident,
+    Outcome,
+    OutcomeKind,
+    Proof,
+    ProofKind,
+    Stage,
+)
+from reclaimerd.model.policy import Scope
+from reclaimerd.model.snapshot import Snapshot
+from reclaimerd.model.verdict import Ruling
+
+_JOINABLE = (Stage.PENDING, Stage.WARNED, Stage.SUSPENDED, Stage.SIGTERM, Stage.SIGKILL)
+
+
+def follow(draft: Draft, snapshot: Snapshot, evaluation: Evaluation, now: Moment) -> None:
+    """Bring every open incident of the draft up to this look."""
+    for incident in list(draft.incidents.values()):
+        if incident.ended:
+            continue
+        seen = _with_joined_heirs(draft, with_look(incident, snapshot), snapshot)
+        seen = with_finding(seen, snapshot, now.wall)
+        if seen.ended:
+            draft.put(seen, [entries.ended(seen)])
+            continue
+        why = withdrawal(seen, snapshot, evaluation)
+        if why:
+            seen = withdrawn(seen, why, now.wall)
+            draft.put(seen, [entries.ended(seen)])
+        else:
+            draft.put(seen)
+
+
+def withdrawal(incident: Incident, snapshot: Snapshot, evaluation: Evaluation) -> str:
+    """Return why a rule's incident no longer has its reason, "" while it has or nobody can tell."""
+    if not may_be_withdrawn(incident):
+        return ""
+    root = incident.target.root
+    reading = snapshot.process(root)
+    if reading is None or reading.is_leaving or root in snapshot.exited:
+        return ""
+    verdict = next((one for one in evaluation.verdicts if one.ref == root), None)
+    if verdict is None:
+        return "it no longer holds a GPU" if snapshot.scan.full_at is not None else ""
+    if verdict.ruling is Ruling.SPARE:
+        return f"it is protected now: {verdict.reasons[0].text}" if verdict.reasons else "it is protected now"
+    holding = any(kept.rule == incident.actor.name and kept.ref == root for kept in evaluation.sustained)
+    own = next((reason for reason in verdict.reasons if reason.rule == incident.actor.name), None)
+    if holding or (own is not None and own.ruling is Ruling.UNDETERMINED):
+        return ""
+    return "its rule no longer holds" if own is not None else f"rule {incident.actor.name} is gone"
+
+
+def late_releases(handed: Mapping[IncidentId, Incident], snapshot: Snapshot) -> list[tuple[Incident, str]]:
+    """Return the handed-over incidents whose target died after all, with what was seen."""
+    found = []
+    for incident in handed.values():
+        gone = all(ref in snapshot.exited for ref in incident.processes)
+        if not gone:
+            continue
+        finding = finding_of(incident, snapshot)
+        why = finding.why if isinstance(finding, StillHeld) else finding.proof.text
+        found.append((incident, f"every process is gone; {why}"))
+    return found
+
+
+def resumed(incident: Incident, boot_id: str, now: Moment) -> tuple[Incident, list[AuditEntry]]:
+    """Return a stored incident as a new start must see it, and the records of what changed.
+
+    An attempt that has no outcome becomes UNKNOWN: look again, never resend blindly. An incident
+    of another boot can only end.
+    """
+    if incident.boot_id != boot_id:
+        proof = Proof(ProofKind.RELEASED_UNMEASURED, "the host was booted again; nothing was measured")
+        ended = replace(
+            incident,
+            stage=next_stage(incident.stage, Fact.GONE_UNMEASURED),
+            ended_at=now.wall,
+            proof=proof,
+            end_text=proof.text,
+        )
+        return ended, [entries.ended(ended)]
+    records: list[AuditEntry] = []
+    for attempt in incident.attempts:
+        if attempt.outcome is None:
+            unknown = Outcome(
+                OutcomeKind.UNKNOWN, "we ended between intent and outcome; nothing is sent again"
+            )
+            incident = with_outcome(incident, attempt, unknown, now.mono)
+            records.append(entries.outcome(incident, attempt, unknown))
+    return incident, records
+
+
+def _with_joined_heirs(draft: Draft, incident: Incident, snapshot: Snapshot) -> Incident:
+    if incident.gone_mono is None or incident.stage not in _JOINABLE or not _inherits(incident):
+        return incident
+    heirs: tuple[ProcessRef, ...] = tuple(sorted({heir.ref for heir in heirs_of(incident, snapshot)}))
+    if not heirs:
+        return incident
+    joined = with_heirs(incident, heirs, snapshot.at)
+    named = ", ".join(str(ref) for ref in heirs)
+    verb = "hold" if len(heirs) > 1 else "holds"
+    draft.note(entries.note(joined, f"the dead target's context lives on: {named} {verb} it and joins"))
+    return joined
+
+
+def _inherits(incident: Incident) -> bool:
+    by_rule = incident.actor.kind is ActorKind.RULE
+    return by_rule or incident.target.scope is not Scope.PROCESS
+
+
+def acted(incident: Incident) -> bool:
+    """Tell whether this incident did anything that a cool-down must follow."""
+    return was_signalled(incident) or bool(incident.attempts)

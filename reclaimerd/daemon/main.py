@@ -1,0 +1,202 @@
+"""reclaimerd: the daemon's command. Loads the policy, builds the engine, runs the loop, ends within 5 s."""
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from reclaimerd import __version__
+from reclaimerd.config.load import DEFAULT_PATH, LoadedPolicy, load
+from reclaimerd.daemon.access import Caller, caller_of
+from reclaimerd.daemon.api import Api
+from reclaimerd.daemon.entries import of_host
+from reclaimerd.daemon.groups import group_id
+from reclaimerd.daemon.http_server import Answer, Call, HttpServer, listen
+from reclaimerd.daemon.notify import notify, reloading
+from reclaimerd.daemon.pacing import Pacing
+from reclaimerd.daemon.service import Service
+from reclaimerd.daemon.this_host import sees_host_pids
+from reclaimerd.daemon.wiring import Choice, Paths, build
+from reclaimerd.errors import ConfigError, ExitCode, ReclaimerdError, UnsuitableHostError
+from reclaimerd.model.audit_record import RecordKind
+from reclaimerd.record import logs
+
+STATE_DIRECTORY = Path("/var/lib/reclaimerd")
+LOG_DIRECTORY = Path("/var/log/reclaimerd")
+SOCKET = Path("/run/reclaimerd/reclaimerd.sock")
+STOP_SECONDS = 4.0
+"""SIGTERM promises 5 s in any state; what is not closed by then is left to the kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line, read."""
+
+    paths: Paths
+    once: bool
+    dry_run: bool
+
+
+def main() -> None:
+    """Run the daemon, and leave with its exit code."""
+    options = _options(sys.argv[1:])
+    try:
+        code = run(options)
+    except ConfigError as error:
+        sys.stderr.write("\n".join(error.faults) + "\n")
+        code = error.exit_code
+    except ReclaimerdError as error:
+        sys.stderr.write(f"reclaimerd: {error}\n")
+        code = error.exit_code
+    except KeyboardInterrupt:
+        code = ExitCode.OK
+    sys.stderr.flush()
+    # A thread that hangs on a dead disk, or a stuck worker, must not keep the process from ending.
+    os._exit(int(code))
+
+
+def run(options: Options) -> ExitCode:
+    """Run the daemon until it is asked to stop. Raises ReclaimerdError for whatever prevents a start."""
+    if not sees_host_pids() and options.paths.simulate is None:
+        raise UnsuitableHostError(
+            "this is not the host's PID namespace, so NVML's pids mean nothing here",
+            "run it on the host, or give the pod hostPID: true",
+        )
+    lines = logs.configure(journal=logs.journal_attached(sys.stderr))
+    try:
+        return asyncio.run(_serve(options))
+    finally:
+        lines.close()
+
+
+async def _serve(options: Options) -> ExitCode:
+    loaded = await asyncio.to_thread(_load, options)
+    for warning in loaded.warnings:
+        logs.warning("policy_warning", text=warning)
+    pacing = Pacing(asyncio.get_running_loop().time)
+    engine = await build(options.paths, Choice(dry_run=options.dry_run), loaded, pacing.wake)
+    service = Service(engine, pacing)
+    server: HttpServer | None = None
+    try:
+        await service.resume()
+        _listen_to_signals(service, options)
+        if not options.once:
+            server = await _open_door(service)
+        notify("READY=1", "STATUS=started")
+        logs.event("started", mode=loaded.policy.mode.value, rules=len(loaded.policy.rules))
+        await service.run(once=options.once)
+    finally:
+        notify("STOPPING=1")
+        logs.event("stopping")
+        await _end(service, server)
+    return ExitCode.OK
+
+
+async def _end(service: Service, server: HttpServer | None) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(STOP_SECONDS):
+            if server is not None:
+                await server.close()
+                with suppress(OSError):
+                    service.engine.paths.socket.unlink()
+            await service.stop()
+    await asyncio.to_thread(_release, service)
+
+
+def _release(service: Service) -> None:
+    from reclaimerd.record.writer_claim import release  # noqa: PLC0415  # only at the end
+
+    with suppress(ReclaimerdError, OSError):
+        release(service.engine.paths.state_dir, service.engine.me)
+
+
+async def _open_door(service: Service) -> HttpServer:
+    """Open the control socket. Without the group it is root's alone, and one warning says so."""
+    access = service.cycle.policy.access
+    gid = await asyncio.to_thread(group_id, access.group)
+    if gid is None:
+        logs.warning("group_missing", group=access.group, effect="the control socket is root's alone")
+    api = Api(service)
+
+    async def handle(call: Call) -> Answer:
+        caller: Caller = await caller_of(call.peer, service.engine.procfs, gid)
+        return await api.answer(call, caller)
+
+    server = HttpServer(handle)
+    mode = 0o666 if access.owner_access else 0o660
+    listener = listen(service.engine.paths.socket, mode, gid)
+    await server.start(listener)
+    return server
+
+
+def _listen_to_signals(service: Service, options: Options) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, service.pacing.stop)
+    tasks: set[asyncio.Task[None]] = set()
+
+    def reload() -> None:
+        task = loop.create_task(_reload(service, options))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    loop.add_signal_handler(signal.SIGHUP, reload)
+
+
+async def _reload(service: Service, options: Options) -> None:
+    """Take the policy file anew; a bad one keeps the old in force, and says why."""
+    reloading()
+    try:
+        loaded = await asyncio.to_thread(_load, options)
+    except ReclaimerdError as error:
+        logs.error("reload_refused", error=str(error), effect="the old policy stays in force")
+        record = of_host(RecordKind.NOTE, f"reload refused, the old policy stays: {error}")
+    else:
+        service.engine.take_policy(loaded)
+        logs.event("reloaded", mode=loaded.policy.mode.value, rules=len(loaded.policy.rules))
+        record = of_host(RecordKind.POLICY_LOADED, f"policy {loaded.policy.source} {loaded.policy.digest}")
+    with suppress(ReclaimerdError):
+        await service.cycle.write(None, (record,))
+    notify("READY=1")
+    service.pacing.wake()
+
+
+def _load(options: Options) -> LoadedPolicy:
+    return load(options.paths.config, enforce_ownership=True)
+
+
+def _options(words: list[str]) -> Options:
+    parser = argparse.ArgumentParser(
+        prog="reclaimerd",
+        description="Takes GPUs back from processes that will not give them up, one proven step at a time.",
+        epilog="Exit codes: 0 stopped as asked, 2 usage, bad policy or unsuitable host, 3 another writer is "
+        "alive, 11 corrupt store.",
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help=f"the policy (default {DEFAULT_PATH})")
+    parser.add_argument("--once", action="store_true", help="make one pass and end")
+    parser.add_argument("--dry-run", action="store_true", help="act on nothing, for nobody")
+    parser.add_argument("--simulate", type=Path, metavar="DIR", help="a simulated GPU host, not this one")
+    parser.add_argument("--state-dir", type=Path, metavar="DIR", help=f"default {STATE_DIRECTORY}")
+    parser.add_argument(
+        "--log-dir", type=Path, metavar="DIR", help=f"the audit log's (default {LOG_DIRECTORY})"
+    )
+    parser.add_argument("--socket", type=Path, metavar="FILE", help=f"the control socket (default {SOCKET})")
+    parser.add_argument("--version", action="version", version=f"reclaimerd {__version__}")
+    given = parser.parse_args(words)
+    simulate = given.simulate
+    paths = Paths(
+        state_dir=given.state_dir or (simulate / "state" if simulate else STATE_DIRECTORY),
+        log_dir=given.log_dir or (simulate / "log" if simulate else LOG_DIRECTORY),
+        socket=given.socket or (simulate / "reclaimerd.sock" if simulate else SOCKET),
+        config=given.config,
+        simulate=simulate,
+    )
+    return Options(paths, once=given.once, dry_run=given.dry_run)
+
+
+if __name__ == "__main__":
+    main()

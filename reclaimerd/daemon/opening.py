@@ -1,0 +1,128 @@
+"""How an incident begins: its target named whole, its plan taken from the rule or the operator."""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from reclaimerd.judge.evaluate import effective_mode
+from reclaimerd.model.identity import AttemptId, IncidentId, ProcessRef
+from reclaimerd.model.incident import Actor, ActorKind, Incident, Plan, Target
+from reclaimerd.model.policy import LadderSettings, ListedStage, Mode, Policy, Rule, Scope
+from reclaimerd.model.reading import Known, text_of
+from reclaimerd.model.snapshot import ProcessReading, Snapshot
+from reclaimerd.model.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Now, in both clocks."""
+
+    mono: float
+    wall: float
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What an operator asked for one process; `grace` and `timeout` in seconds, None for the policy's."""
+
+    pid: int
+    actor: Actor
+    start_ticks: int | None = None
+    force: bool = False
+    dry_run: bool = False
+    reason: str = ""
+    grace_seconds: float | None = None
+    timeout_seconds: float | None = None
+    scope: Scope = Scope.PROCESS
+    expect_uid: int | None = None
+
+
+def new_incident_id(wall: float, token: Callable[[], str] = lambda: secrets.token_hex(3)) -> IncidentId:
+    """Return a name that sorts by time and fits into a file name, a label and a drain reason."""
+    return IncidentId(f"inc-{int(wall):x}-{token()}")
+
+
+def new_attempt_id(incident: Incident) -> AttemptId:
+    """Return the next attempt's name within its incident."""
+    return AttemptId(f"{incident.id}.{len(incident.attempts) + 1}")
+
+
+def target_of(
+    root: ProcessReading, scope: Scope, members: tuple[ProcessRef, ...], snapshot: Snapshot
+) -> Target:
+    """Return the target: every member by identity, the GPUs they hold, and what they held of each."""
+    held: dict[str, int] = {}
+    unmeasured = set()
+    for holder in snapshot.holders:
+        if holder.ref not in members:
+            continue
+        held.setdefault(holder.gpu, 0)
+        if isinstance(holder.used_bytes, Known):
+            held[holder.gpu] += holder.used_bytes.value
+        else:
+            unmeasured.add(holder.gpu)
+    gpus = tuple(gpu.uuid for gpu in snapshot.gpus if gpu.uuid in held)
+    return Target(
+        scope=scope,
+        root=root.ref,
+        members=members,
+        gpus=gpus,
+        uid=root.uids[0],
+        exe=text_of(root.exe),
+        command=" ".join(root.cmdline.value)[:512] if isinstance(root.cmdline, Known) else f"[{root.comm}]",
+        workload=root.workload,
+        held_bytes=tuple((gpu, held[gpu]) for gpu in gpus),
+        unmeasured=tuple(gpu for gpu in gpus if gpu in unmeasured),
+    )
+
+
+def rule_incident(verdict: Verdict, rule: Rule, target: Target, policy: Policy, now: Moment) -> Incident:
+    """Return the incident that a rule opens: PENDING, nothing done yet."""
+    deciding = next(reason for reason in verdict.reasons if reason.rule == rule.name)
+    actor = Actor(ActorKind.RULE, rule.name, policy_digest=policy.digest)
+    ladder = policy.ladder
+    plan = Plan(
+        stages=rule.stages,
+        sigterm_seconds=ladder.sigterm_seconds if rule.sigterm_seconds is None else rule.sigterm_seconds,
+        sigkill_seconds=ladder.sigkill_seconds if rule.sigkill_seconds is None else rule.sigkill_seconds,
+        exit_grace_seconds=ladder.exit_grace_seconds,
+        proof_seconds=ladder.proof_seconds,
+        dry_run=effective_mode(policy, rule) is Mode.DRY_RUN,
+    )
+    return _incident(actor, deciding.text, target, plan, now)
+
+
+def operator_incident(order: Order, target: Target, policy: Policy, now: Moment) -> Incident:
+    """Return the incident that an operator opens: SIGTERM, and with force SIGKILL after it."""
+    grace = policy.ladder.operator_sigterm_seconds if order.grace_seconds is None else order.grace_seconds
+    timeout = grace + 60.0 if order.timeout_seconds is None else order.timeout_seconds
+    plan = _operator_plan(order, policy.ladder, grace, timeout)
+    return _incident(order.actor, order.reason or "an operator asked", target, plan, now)
+
+
+def _operator_plan(order: Order, ladder: LadderSettings, grace: float, timeout: float) -> Plan:
+    stages = (ListedStage.SIGTERM, ListedStage.SIGKILL) if order.force else (ListedStage.SIGTERM,)
+    return Plan(
+        stages=stages,
+        sigterm_seconds=grace,
+        sigkill_seconds=ladder.sigkill_seconds,
+        exit_grace_seconds=ladder.exit_grace_seconds,
+        proof_seconds=ladder.proof_seconds,
+        timeout_seconds=timeout,
+        dry_run=order.dry_run,
+        force=order.force,
+    )
+
+
+def _incident(actor: Actor, reason: str, target: Target, plan: Plan, now: Moment) -> Incident:
+    return Incident(
+        id=new_incident_id(now.wall),
+        boot_id=target.root.boot_id,
+        actor=actor,
+        reason=reason,
+        target=target,
+        plan=plan,
+        opened_at=now.wall,
+        opened_mono=now.mono,
+        stage_mono=now.mono,
+    )

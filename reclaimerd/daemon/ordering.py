@@ -1,0 +1,180 @@
+"""Turn verdicts and operators' orders into incidents: who becomes a target, and who does not."""
+
+from dataclasses import replace
+
+from reclaimerd.daemon import entries
+from reclaimerd.daemon.desk import Ticket
+from reclaimerd.daemon.draft import Draft
+from reclaimerd.daemon.opening import Moment, operator_incident, rule_incident, target_of
+from reclaimerd.errors import ExitCode
+from reclaimerd.judge.evaluate import Evaluation
+from reclaimerd.model.audit_record import RecordKind
+from reclaimerd.model.identity import ProcessRef
+from reclaimerd.model.incident import Incident, Plan
+from reclaimerd.model.policy import ListedStage, Policy, Scope
+from reclaimerd.model.snapshot import ProcessReading, Snapshot
+from reclaimerd.model.verdict import Ruling
+
+
+def open_by_rule(
+    draft: Draft,
+    evaluation: Evaluation,
+    seen: tuple[Snapshot, Policy],
+    handed: frozenset[ProcessRef],
+    now: Moment,
+) -> list[Incident]:
+    """Open an incident for each RECLAIM verdict that has none; one that was handed over stays so."""
+    snapshot, policy = seen
+    fresh: list[Incident] = []
+    for verdict in evaluation.verdicts:
+        rule = next((rule for rule in policy.rules if rule.name == verdict.rule), None)
+        reading = snapshot.process(verdict.ref)
+        taken = verdict.ref in handed or verdict.ref in _open_refs(draft)
+        if verdict.ruling is not Ruling.RECLAIM or rule is None or reading is None or taken:
+            continue
+        members = members_of(reading, rule.scope, snapshot)
+        target = target_of(reading, rule.scope, members, snapshot)
+        incident = rule_incident(verdict, rule, target, policy, now)
+        draft.put(incident, [entries.opened(incident)])
+        fresh.append(incident)
+    return fresh
+
+
+def open_ordered(draft: Draft, tickets: list[Ticket], seen: tuple[Snapshot, Policy], now: Moment) -> None:
+    """Open, or join, an incident for each order; an order that has no target gets its end."""
+    snapshot, policy = seen
+    for ticket in tickets:
+        reading = snapshot.processes.get(ticket.order.pid)
+        if reading is None or reading.is_released or _is_someone_else(ticket, reading):
+            _no_process(draft, ticket, snapshot)
+            continue
+        if ticket.order.expect_uid is not None and reading.uids[0] != ticket.order.expect_uid:
+            _decline(
+                draft, ticket, ExitCode.REFUSED, f"pid {ticket.order.pid} belongs to uid {reading.uids[0]}"
+            )
+            continue
+        if not snapshot.gpus_of(reading.ref) and not _family_holds(ticket, reading, snapshot):
+            _decline(
+                draft, ticket, ExitCode.NO_TARGET, f"pid {ticket.order.pid} holds no GPU that can be seen"
+            )
+            continue
+        existing = next((one for one in draft.incidents.values() if _is_about(one, reading.ref)), None)
+        if existing is not None:
+            _join(draft, ticket, existing)
+            continue
+        members = members_of(reading, ticket.order.scope, snapshot, ticket.members)
+        target = target_of(reading, ticket.order.scope, members, snapshot)
+        incident = operator_incident(ticket.order, target, policy, now)
+        ticket.incident = incident.id
+        draft.put(incident, [entries.opened(incident)])
+
+
+def members_of(
+    root: ProcessReading, scope: Scope, snapshot: Snapshot, pids: tuple[int, ...] = ()
+) -> tuple[ProcessRef, ...]:
+    """Return the members of a target, deepest first, the root last.
+
+    `pids`: what the procfs worker named as the root's descendants or its workload's members when the
+    scope was decided; only those that this look saw, by identity, and not dead, become members.
+    """
+    if scope is Scope.PROCESS:
+        return (root.ref,)
+    named = set(pids) if pids else _family(root, scope, snapshot)
+    readings = [snapshot.processes[pid] for pid in named if pid in snapshot.processes]
+    others = [one for one in readings if one.ref != root.ref and not one.is_released]
+    others.sort(key=lambda one: (_depth(one, snapshot), one.ref.start_ticks), reverse=True)
+    return (*(one.ref for one in others), root.ref)
+
+
+def _family(root: ProcessReading, scope: Scope, snapshot: Snapshot) -> set[int]:
+    if scope is Scope.WORKLOAD:
+        own = root.workload
+        return {
+            pid
+            for pid, one in snapshot.processes.items()
+            if own.path and (one.workload.controller, one.workload.path) == (own.controller, own.path)
+        }
+    found = {root.ref.pid}
+    grown = True
+    while grown:
+        more = {pid for pid, one in snapshot.processes.items() if one.ppid in found} - found
+        grown = bool(more)
+        found |= more
+    return found
+
+
+def _depth(reading: ProcessReading, snapshot: Snapshot) -> int:
+    depth, pid = 0, reading.ppid
+    seen = {reading.ref.pid}
+    while pid in snapshot.processes and pid not in seen:
+        seen.add(pid)
+        depth, pid = depth + 1, snapshot.processes[pid].ppid
+    return depth
+
+
+def _open_refs(draft: Draft) -> set[ProcessRef]:
+    return {ref for one in draft.incidents.values() if not one.ended for ref in one.processes}
+
+
+def _is_about(incident: Incident, ref: ProcessRef) -> bool:
+    return not incident.ended and ref in incident.processes
+
+
+def _is_someone_else(ticket: Ticket, reading: ProcessReading) -> bool:
+    wanted = ticket.order.start_ticks
+    return wanted is not None and reading.ref.start_ticks != wanted
+
+
+def _family_holds(ticket: Ticket, reading: ProcessReading, snapshot: Snapshot) -> bool:
+    if ticket.order.scope is Scope.PROCESS:
+        return False
+    members = members_of(reading, ticket.order.scope, snapshot, ticket.members)
+    return any(snapshot.gpus_of(ref) for ref in members)
+
+
+def _no_process(draft: Draft, ticket: Ticket, snapshot: Snapshot) -> None:
+    pid = ticket.order.pid
+    if pid in snapshot.unreadable:
+        _decline(draft, ticket, ExitCode.REFUSED, f"pid {pid} can't be read: {snapshot.unreadable[pid]}")
+        return
+    listing = next((one for one in snapshot.dead_listings if one.pid == pid), None)
+    if listing is None:
+        wanted = ticket.order.start_ticks
+        text = f"there is no process {pid}" if wanted is None else f"there is no process {pid}@{wanted}"
+        _decline(draft, ticket, ExitCode.NO_TARGET, text)
+        return
+    living = [str(one.ref) for one in snapshot.holders_of(listing.gpu) if one.node or one.remembered]
+    if living:
+        pids = " ".join(f"--pid {ref}" for ref in living)
+        mend = f"its context lives on in {', '.join(living)}: reclaimctl kill {pids}"
+    else:
+        mend = "nobody is seen to hold its context: see reclaimctl ps"
+    _decline(draft, ticket, ExitCode.NO_TARGET, f"pid {pid} is dead, though NVML lists it; {mend}")
+
+
+def _decline(draft: Draft, ticket: Ticket, code: ExitCode, text: str) -> None:
+    draft.note(entries.of_host(RecordKind.REFUSED, text, ticket.order.actor))
+    ticket.finish(code, text)
+
+
+def _join(draft: Draft, ticket: Ticket, incident: Incident) -> None:
+    """Let an order join the open incident of the same process; force adds SIGKILL to its plan."""
+    order, plan = ticket.order, incident.plan
+    if order.dry_run:
+        text = f"incident {incident.id} is open for it already ({incident.stage}); dry run changes nothing"
+        _decline(draft, ticket, ExitCode.OK, text)
+        return
+    ticket.incident = incident.id
+    joined = replace(incident, plan=_with_order(plan, ticket))
+    draft.put(
+        joined, [entries.note(joined, f"{order.actor.name} joined: {order.reason or 'no reason given'}")]
+    )
+
+
+def _with_order(plan: Plan, ticket: Ticket) -> Plan:
+    order = ticket.order
+    if not order.force:
+        return plan
+    stages = tuple(stage for stage in ListedStage if stage in plan.stages or stage is ListedStage.SIGKILL)
+    grace = plan.sigterm_seconds if order.grace_seconds is None else order.grace_seconds
+    return replace(plan, stages=stages, sigterm_seconds=min(plan.sigterm_seconds, grace), force=True)

@@ -1,0 +1,59 @@
+"""Read what was: incidents from the store, their story from the audit. Blocks on the disk."""
+
+from pathlib import Path
+
+from reclaimerd.daemon.views import Json, incident_row
+from reclaimerd.host.wire import to_wire
+from reclaimerd.model.identity import IncidentId
+from reclaimerd.model.incident import Incident
+from reclaimerd.record.audit_read import read_records
+from reclaimerd.record.store import STORE_NAME, Store
+
+
+def read_incidents(state_dir: Path, limit: int) -> list[Json]:
+    """Return the newest incidents in rows; none when nothing was ever recorded."""
+    path = state_dir / STORE_NAME
+    if not path.exists():
+        return []
+    store = Store.open(path, read_only=True)
+    try:
+        return [incident_row(one, None) for one in store.incidents(limit=limit)]
+    finally:
+        store.close()
+
+
+def read_incident(state_dir: Path, log_dir: Path, name: str) -> Json | None:
+    """Return one incident with its story, None when there is none of this name."""
+    path = state_dir / STORE_NAME
+    if not path.exists():
+        return None
+    store = Store.open(path, read_only=True)
+    try:
+        incident = store.incident(IncidentId(name))
+    finally:
+        store.close()
+    if incident is None:
+        return None
+    return {"incident": _whole(incident), "timeline": _timeline(log_dir, name)}
+
+
+def _whole(incident: Incident) -> Json:
+    wire = to_wire(incident)
+    return {**incident_row(incident, None), "record": wire}
+
+
+def _timeline(log_dir: Path, name: str) -> list[Json]:
+    if not log_dir.is_dir():
+        return []
+    records = read_records(log_dir, where=lambda record: record.get("incident") == name)
+    return [
+        {"at": record.get("at"), "kind": record.get("kind"), "text": _sentence(record)} for record in records
+    ]
+
+
+def _sentence(record: dict[str, object]) -> str:
+    words = [str(record[key]) for key in ("action", "end", "reason") if record.get(key)]
+    outcome = record.get("outcome")
+    if isinstance(outcome, dict):
+        words.insert(1, str(outcome.get("kind", "")))
+    return ": ".join(words)

@@ -1,0 +1,195 @@
+"""The loop around the passes: it alone sleeps, and tells the service manager how we are.
+
+One pass's unexpected error is logged, that pass acts no further, and the loop goes on. A store that
+can't be trusted ends the daemon.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from reclaimerd.daemon import entries
+from reclaimerd.daemon.cycle import Cycle
+from reclaimerd.daemon.following import resumed
+from reclaimerd.daemon.notify import notify
+from reclaimerd.daemon.opening import Moment, Order
+from reclaimerd.daemon.pacing import Pacing
+from reclaimerd.daemon.views import Json, status_sentence
+from reclaimerd.daemon.wiring import Engine, reset_fault
+from reclaimerd.errors import CorruptStoreError, ReclaimerdError, RecordError, UnsuitableHostError
+from reclaimerd.model.audit_record import AuditEntry, RecordKind
+from reclaimerd.model.policy import Scope
+from reclaimerd.model.ports import Batch
+from reclaimerd.model.snapshot import DriverState
+from reclaimerd.observe.probe import Answered
+from reclaimerd.record import logs
+from reclaimerd.record.store import AbandonedWorker, Remembered
+
+T = TypeVar("T")
+ABSENT_EVERY_SECONDS = 30.0
+"""How often a driver that is not there is looked for again."""
+REMEMBER_EVERY_SECONDS = 5.0
+AFTER_ERROR_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class Service:
+    """One engine at work: passes, what people ask of it, and its end."""
+
+    engine: Engine
+    pacing: Pacing
+    wall: Callable[[], float] = time.time
+    last_pass_at: float | None = None
+    last_pass_seconds: float = 0.0
+    last_error: str = ""
+    _remembered_at: float = field(default=0.0)
+    _remembered: object = None
+    _in_pass: bool = False
+
+    @property
+    def cycle(self) -> Cycle:
+        """Return the engine's cycle."""
+        return self.engine.cycle
+
+    async def resume(self) -> None:
+        """Take up what an earlier start left open; an attempt without an outcome becomes UNKNOWN.
+
+        Raises RecordError when that can't be put on record.
+        """
+        state = self.cycle.state
+        now = Moment(self.cycle.joints.clock(), self.wall())
+        changed = []
+        records: list[AuditEntry] = []
+        for stored in self.engine.stored.open_incidents:
+            incident, notes = resumed(stored, self.engine.me.boot_id, now)
+            records += notes
+            changed.append(incident)
+            if not incident.ended:
+                state.incidents[incident.id] = incident
+        boot_id = self.engine.me.boot_id
+        state.handed = {one.id: one for one in self.engine.stored.handed_over if one.boot_id == boot_id}
+        policy = self.cycle.policy
+        started = f"mode {policy.mode}, {len(policy.rules)} rules, policy {policy.source or policy.digest}"
+        records.append(entries.of_host(RecordKind.STARTED, started))
+        await self.cycle.joints.recorder.commit(Batch(incidents=tuple(changed), entries=tuple(records)))
+
+    async def run(self, *, once: bool = False) -> None:
+        """Make passes until asked to stop; `once` makes one.
+
+        Raises CorruptStoreError, and for the first pass UnsuitableHostError.
+        """
+        while not self.pacing.stopping:
+            began = self.cycle.joints.clock()
+            wake_at = await self._one_pass(began)
+            await self.pacing.passed()
+            if once:
+                return
+            notify("WATCHDOG=1", f"STATUS={status_sentence(self.cycle)}")
+            await self.pacing.sleep_until(wake_at)
+
+    async def look(self, *, pids: tuple[int, ...] = (), full_scan: bool = False, seconds: float) -> bool:
+        """Ask for a fresh pass and wait for it; tell whether it came within the limit."""
+        self.cycle.state.asked_pids |= set(pids)
+        self.cycle.state.wants_full_scan = self.cycle.state.wants_full_scan or full_scan
+        # A pass that is under way began before we asked: its successor is the fresh one.
+        after = self.pacing.passes + (1 if self._in_pass else 0)
+        self.pacing.wake()
+        return await self.pacing.wait_for_pass(after, seconds)
+
+    async def family(self, order: Order) -> tuple[int, ...]:
+        """Return the pids that an order's scope takes along, as the procfs worker names them now."""
+        match order.scope:
+            case Scope.PROCESS:
+                return ()
+            case Scope.TREE:
+                answer = await self.engine.procfs.ask("descendants", {"pid": order.pid})
+            case Scope.WORKLOAD:
+                answer = await self.engine.procfs.ask("workload", {"pid": order.pid})
+        if isinstance(answer, Answered) and isinstance(answer.parts[0], dict):
+            return tuple(int(pid) for pid in answer.parts[0]["pids"])
+        return ()
+
+    async def off_loop(self, work: Callable[[], T], what: str) -> T:
+        """Run blocking work in the recorder's thread, within its limit."""
+        if self.engine.recorder is None:
+            return await asyncio.to_thread(work)
+        return await self.engine.recorder.off_loop(work, what)
+
+    def facts(self) -> Json:
+        """Return what only the service knows, for `status`."""
+        return {
+            "pid": os.getpid(),
+            "source": "foreground" if self.engine.choice.foreground else "daemon",
+            "last_pass": {"at": self.last_pass_at, "seconds": round(self.last_pass_seconds, 6)},
+            "last_error": self.last_error,
+        }
+
+    def reset_runnable(self) -> str:
+        """Return why the vendor's reset tool can't be run here, or ""."""
+        return reset_fault(self.engine)
+
+    async def stop(self) -> None:
+        """Put the end on record and close everything; bounded, also with a stuck worker."""
+        try:
+            async with asyncio.timeout(2.0):
+                await self._remember(force=True)
+                record = entries.of_host(RecordKind.STOPPED, "asked to stop")
+                await self.cycle.joints.recorder.commit(Batch(entries=(record,)))
+        except (ReclaimerdError, TimeoutError) as error:
+            logs.error("stop_not_recorded", error=str(error))
+        await self.engine.close()
+
+    async def _one_pass(self, began: float) -> float:
+        """Make one pass, and return when the next is due."""
+        interval = self.cycle.policy.interval_seconds
+        self._in_pass = True
+        try:
+            report = await self.cycle.run_pass()
+            self.last_error = ""
+        except CorruptStoreError:
+            raise
+        except UnsuitableHostError:
+            if self.last_pass_at is None:
+                raise
+            return began + ABSENT_EVERY_SECONDS
+        except Exception as error:  # the one border: a bug in a pass must not end the guard
+            self.last_error = f"{type(error).__name__}: {error}"
+            if self.engine.choice.foreground:
+                raise ReclaimerdError(f"a pass failed: {self.last_error}", "please report it") from error
+            logs.error("pass_failed", error=self.last_error)
+            return began + max(interval, AFTER_ERROR_SECONDS)
+        finally:
+            self._in_pass = False
+        self.last_pass_at, self.last_pass_seconds = self.wall(), report.seconds
+        await self._remember(force=False)
+        if report.at_once:
+            return began
+        state = self.cycle.state
+        if state.snapshot is not None and state.snapshot.driver.state is DriverState.ABSENT:
+            return began + ABSENT_EVERY_SECONDS
+        return min(began + interval, report.wake_at) if report.wake_at is not None else began + interval
+
+    async def _remember(self, *, force: bool) -> None:
+        """Keep who holds what, and abandoned workers, for the next start; not more often than it pays."""
+        recorder = self.engine.recorder
+        now = self.cycle.joints.clock()
+        if recorder is None or (not force and now < self._remembered_at + REMEMBER_EVERY_SECONDS):
+            return
+        holders, baselines = self.engine.sampler.memory()
+        abandoned = tuple(
+            AbandonedWorker(role, probe.abandoned)
+            for role, probe in zip(("nvml", "procfs"), self.engine.probes, strict=True)
+            if probe.abandoned is not None
+        )
+        kept = (tuple((one.ref, one.gpu) for one in holders), baselines, abandoned)
+        if kept == self._remembered and not force:
+            return
+        try:
+            await recorder.remember(Remembered(holders, baselines, abandoned))
+        except RecordError as error:
+            logs.warning("memory_not_kept", error=str(error))
+            return
+        self._remembered, self._remembered_at = kept, now

@@ -1,0 +1,321 @@
+"""What people and programs read of the daemon: the last look and the open incidents as plain JSON."""
+
+from collections.abc import Mapping
+
+from reclaimerd import __version__
+from reclaimerd.daemon.cycle import Cycle
+from reclaimerd.daemon.telling import stages_of
+from reclaimerd.judge.exit_path import state_word
+from reclaimerd.model.incident import ENDS, Incident
+from reclaimerd.model.ledger import SpendKind
+from reclaimerd.model.reading import Known, known_or_none, text_of
+from reclaimerd.model.snapshot import (
+    DriverReading,
+    DriverState,
+    GpuReading,
+    Holder,
+    ProcessReading,
+    Snapshot,
+)
+
+Json = dict[str, object]
+_DAY_SECONDS = 86400.0
+
+
+def status_view(cycle: Cycle, facts: Mapping[str, object]) -> Json:
+    """Return the host on one screen; `facts` are the service's own (pid, source, last pass, faults)."""
+    snapshot = cycle.state.snapshot
+    ledger = cycle.state.ledger
+    hold = cycle.joints.hold_file(cycle.policy)
+    view: Json = {
+        "version": __version__,
+        "mode": cycle.policy.mode.value,
+        "dry_run": cycle.joints.dry_run,
+        "paused": None
+        if ledger.pause is None
+        else {
+            "by": ledger.pause.by,
+            "reason": ledger.pause.reason,
+            "since": ledger.pause.since,
+            "until": ledger.pause.until,
+        },
+        "hold": hold,
+        "breaker": None
+        if ledger.breaker is None
+        else {"reason": ledger.breaker.reason, "since": ledger.breaker.since},
+        "settling_seconds_left": _settling_left(cycle),
+        "record_fault": cycle.state.record_fault,
+        "rules": len(cycle.policy.rules),
+        "policy": cycle.policy.source or cycle.policy.digest,
+        "incidents": [incident_row(one, snapshot) for one in cycle.state.incidents.values()],
+        "handed_over": [one.id for one in cycle.state.handed.values()],
+        "budget": _budget_left(cycle),
+    }
+    if snapshot is None:
+        view |= {"driver": {"state": "not read yet", "text": "no look yet"}, "gpus": [], "skipped": []}
+    else:
+        view |= {
+            "simulated": snapshot.simulated,
+            "driver": driver_view(snapshot.driver, snapshot.at),
+            "gpus": [_gpu_row(gpu, snapshot) for gpu in snapshot.gpus],
+            "skipped": list(snapshot.scan.skipped),
+        }
+    view |= facts
+    view["attention"] = _attention(cycle, hold)
+    return view
+
+
+def status_sentence(cycle: Cycle) -> str:
+    """Return the state in one sentence, for the service manager."""
+    snapshot = cycle.state.snapshot
+    if snapshot is None:
+        return "starting"
+    if snapshot.driver.state is DriverState.ABSENT:
+        return "no NVIDIA driver: nothing to watch"
+    holders = len({holder.ref for holder in snapshot.holders})
+    incidents = len(cycle.state.incidents)
+    text = f"{cycle.policy.mode}: {len(snapshot.gpus)} GPUs, {holders} holders, {incidents} incidents"
+    concerns = _attention(cycle, cycle.joints.hold_file(cycle.policy))
+    return f"{text}; {concerns[0]}" if concerns else text
+
+
+def ps_view(cycle: Cycle) -> Json:
+    """Return the table of holders: one row for each process and GPU."""
+    snapshot = cycle.state.snapshot
+    if snapshot is None:
+        return {
+            "driver": {"state": "not read yet", "text": "no look yet"},
+            "rows": [],
+            "dead": [],
+            "skipped": [],
+        }
+    gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
+    return {
+        "driver": driver_view(snapshot.driver, snapshot.at),
+        "rows": [_holder_row(holder, gpus[holder.gpu], cycle, snapshot) for holder in snapshot.holders],
+        "dead": [
+            {
+                "gpu": listing.gpu,
+                "pid": listing.pid,
+                "used_bytes": known_or_none(listing.used_bytes),
+                "holders": [str(one.ref) for one in snapshot.holders_of(listing.gpu) if not one.listed],
+            }
+            for listing in snapshot.dead_listings
+        ],
+        "skipped": list(snapshot.scan.skipped),
+    }
+
+
+def process_view(cycle: Cycle, pid: int) -> Json | None:
+    """Return all that is known of one process, None when it was not seen."""
+    snapshot, evaluation = cycle.state.snapshot, cycle.state.evaluation
+    reading = snapshot.processes.get(pid) if snapshot is not None else None
+    if snapshot is None or evaluation is None or reading is None:
+        return None
+    verdict = evaluation.verdict_of(reading.ref)
+    protection = cycle.protection_of(reading)
+    incident = next((one.id for one in cycle.state.incidents.values() if reading.ref in one.processes), None)
+    return {
+        "process": _process(reading),
+        "gpus": [
+            {
+                "gpu": one.gpu,
+                "used_bytes": known_or_none(one.used_bytes),
+                "how": _how(one),
+                "note": _note(one),
+            }
+            for one in snapshot.holders
+            if one.ref == reading.ref
+        ],
+        "verdict": None
+        if verdict is None
+        else {
+            "ruling": verdict.ruling.value,
+            "rule": verdict.rule,
+            "reasons": [
+                {"rule": one.rule, "ruling": one.ruling.value, "text": one.text} for one in verdict.reasons
+            ],
+        },
+        "protection": None if protection is None else {"by": protection.by, "text": protection.text},
+        "incident": incident,
+    }
+
+
+def driver_view(driver: DriverReading, now: float) -> Json:
+    """Return the driver's health, in words first."""
+    words = {
+        DriverState.RESPONSIVE: "responsive",
+        DriverState.SLOW: "slow, and used",
+        DriverState.UNRESPONSIVE: "driver unresponsive",
+        DriverState.ABSENT: "no NVIDIA driver: nothing to watch",
+    }
+    text = words[driver.state] + (f" ({driver.why})" if driver.why else "")
+    return {
+        "state": driver.state.value,
+        "text": text,
+        "since_seconds": max(0.0, round(now - driver.since, 3)),
+        "version": known_or_none(driver.version),
+        "evidence": driver.evidence,
+    }
+
+
+def incident_row(incident: Incident, snapshot: Snapshot | None) -> Json:
+    """Return an incident in one row."""
+    now = snapshot.at if snapshot is not None else incident.opened_mono
+    return {
+        "id": incident.id,
+        "opened_at": incident.opened_at,
+        "ended_at": incident.ended_at,
+        "stage": incident.stage.value,
+        "end": incident.stage.value if incident.stage in ENDS else "",
+        "pid": incident.target.root.pid,
+        "ref": str(incident.target.root),
+        "target": incident.target.command,
+        "actor": f"{incident.actor.kind} {incident.actor.name}",
+        "reason": incident.reason,
+        "gpus": list(incident.target.gpus),
+        "dry_run": incident.plan.dry_run,
+        "since_seconds": round(max(0.0, now - incident.opened_mono), 3),
+        "refused": incident.last_refusal,
+        "stages": stages_of(incident),
+        "end_text": incident.end_text,
+    }
+
+
+def _settling_left(cycle: Cycle) -> float:
+    if cycle.joints.foreground:
+        return 0.0
+    passed = cycle.joints.clock() - cycle.started_mono
+    return round(max(0.0, cycle.policy.gates.settling_seconds - passed), 1)
+
+
+def _budget_left(cycle: Cycle) -> Json:
+    wall = cycle.state.snapshot.taken_at if cycle.state.snapshot is not None else 0.0
+    done = [s for s in cycle.state.ledger.spends if not s.dry_run and wall - s.at < _DAY_SECONDS]
+    workloads = sum(1 for spend in done if spend.kind is SpendKind.WORKLOAD)
+    drains = sum(1 for spend in done if spend.kind is SpendKind.DRAIN)
+    budgets = cycle.policy.budgets
+    return {
+        "workloads_left_today": max(0, budgets.workloads_per_day - workloads),
+        "drains_left_today": max(0, budgets.drains_per_day - drains),
+    }
+
+
+def _attention(cycle: Cycle, hold: str) -> list[str]:
+    state = cycle.state
+    found = []
+    if state.record_fault:
+        found.append(f"nothing can be put on record, so nothing is done: {state.record_fault}")
+    if state.ledger.breaker is not None:
+        found.append(f"the breaker tripped ({state.ledger.breaker.reason}); a person must close it")
+    if hold:
+        found.append(f"{hold} stops every act by rule")
+    if state.snapshot is not None and state.snapshot.driver.state is DriverState.UNRESPONSIVE:
+        found.append(str(driver_view(state.snapshot.driver, state.snapshot.at)["text"]))
+    found += [
+        f"incident {one.id} (pid {one.target.root.pid}) was handed over: {one.end_text}"
+        for one in state.handed.values()
+    ]
+    found += sorted(state.alarmed)
+    return found
+
+
+def _gpu_row(gpu: GpuReading, snapshot: Snapshot) -> Json:
+    memory = gpu.memory.value if isinstance(gpu.memory, Known) else None
+    use = gpu.utilisation.value if isinstance(gpu.utilisation, Known) else None
+    return {
+        "uuid": gpu.uuid,
+        "index": gpu.index,
+        "name": gpu.name,
+        "pci": gpu.pci_address,
+        "used_bytes": None if memory is None else memory.used_bytes,
+        "total_bytes": None if memory is None else memory.total_bytes,
+        "utilisation_percent": None if use is None else use.gpu_percent,
+        "holders": len(snapshot.holders_of(gpu.uuid)),
+        "recovery_action": text_of(gpu.recovery_action),
+        "note": "" if memory is not None else text_of(gpu.memory),
+    }
+
+
+def _holder_row(holder: Holder, gpu: GpuReading, cycle: Cycle, snapshot: Snapshot) -> Json:
+    reading = snapshot.process(holder.ref)
+    evaluation = cycle.state.evaluation
+    verdict = evaluation.verdict_of(holder.ref) if evaluation is not None else None
+    used = known_or_none(holder.used_bytes)
+    total = gpu.memory.value.total_bytes if isinstance(gpu.memory, Known) else None
+    row: Json = {
+        "gpu": gpu.uuid,
+        "gpu_index": gpu.index,
+        "pid": holder.ref.pid,
+        "ref": str(holder.ref),
+        "used_bytes": used,
+        "share_percent": None if used is None or not total else round(100.0 * used / total, 1),
+        "utilisation_percent": gpu.utilisation.value.gpu_percent
+        if isinstance(gpu.utilisation, Known)
+        else None,
+        "how": _how(holder),
+        "note": _note(holder),
+        "verdict": "watch" if verdict is None else verdict.ruling.value,
+        "verdict_text": "" if verdict is None else "; ".join(one.text for one in verdict.reasons),
+    }
+    if reading is None:
+        why = snapshot.unreadable.get(holder.ref.pid, "not seen in this look")
+        return row | {
+            "uid": None,
+            "age_seconds": None,
+            "state": f"unreadable ({why})",
+            "workload": "",
+            "comm": "",
+            "command": "",
+        }
+    return row | {
+        "uid": reading.uids[0],
+        "age_seconds": reading.age_seconds,
+        "state": state_word(reading),
+        "workload": reading.workload.name,
+        "comm": reading.comm,
+        "command": " ".join(reading.cmdline.value)
+        if isinstance(reading.cmdline, Known)
+        else f"[{reading.comm}]",
+    }
+
+
+def _how(holder: Holder) -> str:
+    if holder.heir_of is not None:
+        return "heir"
+    if holder.remembered:
+        return "remembered"
+    if holder.shared_node_only:
+        return "shared node"
+    return "+".join(word for word, yes in (("listed", holder.listed), ("node", holder.node)) if yes)
+
+
+def _note(holder: Holder) -> str:
+    if holder.heir_of is not None:
+        return f"holds the context of {holder.heir_of}, which is dead"
+    return "" if isinstance(holder.used_bytes, Known) else text_of(holder.used_bytes)
+
+
+def _process(reading: ProcessReading) -> Json:
+    return {
+        "pid": reading.ref.pid,
+        "ref": str(reading.ref),
+        "ppid": reading.ppid,
+        "uids": list(reading.uids),
+        "comm": reading.comm,
+        "command": " ".join(reading.cmdline.value)
+        if isinstance(reading.cmdline, Known)
+        else f"[{reading.comm}]",
+        "exe": text_of(reading.exe),
+        "state": reading.tasks[0].state if reading.tasks else "",
+        "state_text": state_word(reading),
+        "threads": reading.thread_count,
+        "tasks": [{"tid": t.tid, "state": t.state, "exiting": t.is_exiting} for t in reading.tasks[:256]],
+        "workload": reading.workload.name,
+        "cgroup": reading.cgroup,
+        "ns_pids": list(reading.ns_pids),
+        "age_seconds": reading.age_seconds,
+        "kill_pending": reading.kill_pending,
+        "dumping_core": reading.dumping_core,
+        "tracer_pid": reading.tracer_pid,
+    }

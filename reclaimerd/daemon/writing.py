@@ -1,0 +1,77 @@
+"""Become the one writer of a state directory, or say who is, and how to mend it."""
+
+import asyncio
+import os
+import select
+import signal
+from pathlib import Path
+
+from reclaimerd.errors import RecordError, WriterBusyError
+from reclaimerd.host.files import ensure_directory
+from reclaimerd.model.identity import ProcessRef
+from reclaimerd.model.ports import Batch
+from reclaimerd.observe.probe import Answered, Probe
+from reclaimerd.record.writer_claim import Busy, WriterState, claim, current_writer
+
+_TAKEOVER_SECONDS = 5.0
+
+
+class MadeNothing:
+    """The recorder of an engine that only reads: it refuses, so nothing can be done."""
+
+    async def commit(self, batch: Batch) -> None:
+        """Refuse whatever would have to be durable."""
+        if batch.entries or batch.incidents or batch.ledger is not None:
+            raise RecordError("this engine only reads and keeps no record")
+
+
+async def claim_writer(state_dir: Path, me: ProcessRef, procfs: Probe, *, takeover: bool) -> None:
+    """Become the writer, or raise WriterBusyError that names who is.
+
+    With `takeover` a living writer is ended by SIGKILL through its pidfd first; the caller records it.
+    """
+    try:
+        ensure_directory(state_dir, 0o700)
+    except OSError as error:
+        raise RecordError(f"{state_dir}: {error.strerror}", "make it, or name another --state-dir") from error
+    rival = await asyncio.to_thread(current_writer, state_dir)
+    state = WriterState.DEAD if rival is None else await _state_of(rival, procfs)
+    if takeover and rival is not None and state is WriterState.ALIVE:
+        await _end(rival, procfs)
+        state = await _state_of(rival, procfs)
+
+    def known(ref: ProcessRef) -> WriterState:
+        return state if ref == rival else WriterState.ALIVE
+
+    answer = await asyncio.to_thread(claim, state_dir, me, known)
+    if isinstance(answer, Busy):
+        raise WriterBusyError(
+            f"pid {answer.ref.pid} writes to {state_dir} and does not answer on the control socket",
+            "wait for it, restart the service, or add --takeover, which ends it with SIGKILL",
+        )
+
+
+async def _state_of(ref: ProcessRef, procfs: Probe) -> WriterState:
+    answer = await procfs.ask("start_of", {"pid": ref.pid})
+    if not isinstance(answer, Answered) or not isinstance(answer.parts[0], dict):
+        return WriterState.ALIVE
+    part = answer.parts[0]
+    if part.get("gone") or part.get("start_ticks") != ref.start_ticks:
+        return WriterState.DEAD
+    return WriterState.EXITING if part.get("all_exiting") else WriterState.ALIVE
+
+
+async def _end(ref: ProcessRef, procfs: Probe) -> None:
+    """SIGKILL exactly this process: pidfd first, then the worker compares, then the signal."""
+    try:
+        pidfd = os.pidfd_open(ref.pid)
+    except ProcessLookupError:
+        return
+    try:
+        if await _state_of(ref, procfs) is WriterState.ALIVE:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        poller = select.poll()
+        poller.register(pidfd, select.POLLIN)
+        await asyncio.to_thread(poller.poll, _TAKEOVER_SECONDS * 1000)
+    finally:
+        os.close(pidfd)

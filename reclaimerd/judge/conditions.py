@@ -1,0 +1,214 @@
+"""Say whether a rule's condition holds for a holder, and since when; an impossible figure is unknown."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as changed
+from typing import assert_never
+
+from reclaimerd.model.identity import GpuUuid, ProcessRef
+from reclaimerd.model.policy import GpuSpan, Rule, Threshold
+from reclaimerd.model.reading import Absent, Known, Unreadable, text_of
+from reclaimerd.model.snapshot import GpuProcess, GpuReading, Holder, Snapshot
+from reclaimerd.model.verdict import Sustained
+
+_GIB = 1024**3
+_SLACK = 1.05
+"""The rows of a GPU may exceed its used memory by 5 %: they are read at another moment."""
+_MOST_GAP_INTERVALS = 3
+"""A longer gap between two looks (a paused machine, a hung driver) starts every `for` anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """The condition holds on these GPUs, by so many bytes in all."""
+
+    text: str
+    gpus: tuple[GpuUuid, ...]
+    excess_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DoesNotHold:
+    """The condition does not hold."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownCondition:
+    """It can't be known whether the condition holds: nobody acts on it."""
+
+    text: str
+
+
+Condition = Holds | DoesNotHold | UnknownCondition
+
+
+@dataclass(frozen=True, slots=True)
+class _Figure:
+    gpu: GpuUuid
+    used_bytes: int
+    total_bytes: int
+
+
+def memory_condition(rule: Rule, holders: Sequence[Holder], snapshot: Snapshot) -> Condition:
+    """Return whether one process's holdings exceed the rule's cap.
+
+    `holders` are its rows, one for each GPU that the rule concerns. Unreadable memory, a figure over
+    the device's total and rows that sum to more than is used make it unknown.
+    """
+    figures: list[_Figure] = []
+    doubts: list[str] = []
+    for holder in holders:
+        match _figure(holder, snapshot):
+            case _Figure() as figure:
+                figures.append(figure)
+            case UnknownCondition(text=text):
+                doubts.append(text)
+            case None:
+                pass
+            case answer:
+                assert_never(answer)
+    match rule.span:
+        case GpuSpan.ONE:
+            return _on_one(rule.above, figures, doubts)
+        case GpuSpan.ALL:
+            return _on_all(rule.above, figures, doubts)
+        case _:
+            assert_never(rule.span)
+
+
+def _on_one(above: Threshold, figures: Sequence[_Figure], doubts: Sequence[str]) -> Condition:
+    over = [figure for figure in figures if figure.used_bytes > _cap_bytes(above, figure.total_bytes)]
+    if over:
+        excess = sum(figure.used_bytes - _cap_bytes(above, figure.total_bytes) for figure in over)
+        text = "; ".join(f"{_sentence(figure.used_bytes, above)} on {figure.gpu}" for figure in over)
+        return Holds(text, tuple(figure.gpu for figure in over), excess)
+    if doubts:
+        return UnknownCondition("; ".join(doubts))
+    most = max((figure.used_bytes for figure in figures), default=0)
+    return DoesNotHold(f"holds {_gib(most)} at most, not more than {_cap_text(above)}")
+
+
+def _on_all(above: Threshold, figures: Sequence[_Figure], doubts: Sequence[str]) -> Condition:
+    if doubts:
+        return UnknownCondition("; ".join(doubts))
+    used = sum(figure.used_bytes for figure in figures)
+    cap = _cap_bytes(above, sum(figure.total_bytes for figure in figures))
+    if used > cap:
+        text = f"{_sentence(used, above)} over {len(figures)} GPUs"
+        return Holds(text, tuple(figure.gpu for figure in figures), used - cap)
+    return DoesNotHold(f"holds {_gib(used)} in all, not more than {_cap_text(above)}")
+
+
+def _figure(holder: Holder, snapshot: Snapshot) -> _Figure | UnknownCondition | None:
+    gpu = snapshot.gpu(holder.gpu)
+    if gpu is None:
+        return UnknownCondition(f"{holder.gpu} was not seen")
+    match holder.used_bytes:
+        case Absent() if not (holder.listed or holder.heir_of is not None):
+            return None if isinstance(gpu.processes, Known) else _unknown_rows(gpu)
+        case Known(value=used):
+            return _sane(gpu, used)
+        case Absent() | Unreadable():
+            return UnknownCondition(f"its memory on {gpu.uuid} is {text_of(holder.used_bytes)}")
+        case _:
+            assert_never(holder.used_bytes)
+
+
+def _sane(gpu: GpuReading, used: int) -> _Figure | UnknownCondition:
+    if not isinstance(gpu.memory, Known):
+        return UnknownCondition(f"the memory of {gpu.uuid} is {text_of(gpu.memory)}")
+    if not isinstance(gpu.processes, Known):
+        return _unknown_rows(gpu)
+    memory = gpu.memory.value
+    most = max([used, *_by_pid(gpu.processes.value)])
+    if most > memory.total_bytes:
+        return UnknownCondition(f"{gpu.uuid} reports {_gib(most)} of one process, more than the device has")
+    listed = sum(_by_pid(gpu.processes.value))
+    if listed > memory.used_bytes * _SLACK:
+        return UnknownCondition(
+            f"{gpu.uuid} lists {_gib(listed)} of processes, but only {_gib(memory.used_bytes)} is used",
+        )
+    return _Figure(gpu.uuid, used, memory.total_bytes)
+
+
+def _unknown_rows(gpu: GpuReading) -> UnknownCondition:
+    return UnknownCondition(f"the process list of {gpu.uuid} is not known")
+
+
+def _by_pid(rows: Iterable[GpuProcess]) -> tuple[int, ...]:
+    """Return the known bytes of each pid once: one process may stand in several lists."""
+    most: dict[tuple[int, int | None, int | None], int] = {}
+    for row in rows:
+        if isinstance(row.used_bytes, Known):
+            key = (row.pid, row.gpu_instance, row.compute_instance)
+            most[key] = max(most.get(key, 0), row.used_bytes.value)
+    return tuple(most.values())
+
+
+def _cap_bytes(above: Threshold, total_bytes: int) -> int:
+    if above.above_bytes is not None:
+        return above.above_bytes
+    return int(total_bytes * _percent(above) / 100)
+
+
+def _percent(above: Threshold) -> float:
+    # The loader sets exactly one of the two; with neither nothing is ever over the cap.
+    return 100.0 if above.above_percent is None else above.above_percent
+
+
+def _cap_text(above: Threshold) -> str:
+    return f"{_percent(above):g} %" if above.above_bytes is None else _gib(above.above_bytes)
+
+
+def _sentence(used: int, above: Threshold) -> str:
+    return f"holds {_gib(used)}, more than {_cap_text(above)}"
+
+
+def _gib(size_bytes: int) -> str:
+    return f"{size_bytes / _GIB:.1f} GiB"
+
+
+RuleAndRef = tuple[str, ProcessRef]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one look says of every rule and holder: where it holds, and where it can't be known."""
+
+    holding: frozenset[RuleAndRef]
+    unknown: frozenset[RuleAndRef] = frozenset()
+
+
+def advance_sustained(
+    previous: tuple[Sustained, ...],
+    seen: Seen,
+    now: float,
+    interval_seconds: float,
+) -> tuple[Sustained, ...]:
+    """Return since when each rule holds for each holder, after this look (`now` is monotonic).
+
+    A look that can't tell counts for nothing and keeps what was; a gap of more than three intervals,
+    or a clock that went back, starts anew; a look where it does not hold ends it.
+    """
+    before = {(kept.rule, kept.ref): kept for kept in previous}
+    after: list[Sustained] = []
+    for key in sorted(seen.holding | seen.unknown):
+        kept = before.get(key)
+        fresh = kept is not None and 0 <= now - kept.last <= _MOST_GAP_INTERVALS * interval_seconds
+        if key in seen.holding:
+            start = Sustained(key[0], key[1], since=now, last=now, readings=1)
+            after.append(start if kept is None or not fresh else _one_more(kept, now))
+        elif kept is not None and fresh:
+            after.append(kept)
+    return tuple(after)
+
+
+def sustained_enough(kept: Sustained, rule: Rule, now: float) -> bool:
+    """Tell whether the rule has held long enough, and over enough readings."""
+    return now - kept.since >= rule.for_seconds and kept.readings >= rule.readings
+
+
+def _one_more(kept: Sustained, now: float) -> Sustained:
+    return changed(kept, last=now, readings=kept.readings + 1)

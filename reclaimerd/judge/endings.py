@@ -1,0 +1,138 @@
+"""When an incident ends, and how: the one place that gives an incident its end."""
+
+from dataclasses import replace
+
+from reclaimerd.judge.exit_path import any_exiting, state_word
+from reclaimerd.judge.ladder import next_stage
+from reclaimerd.judge.proof import SECOND_LOOK_SECONDS, Proven, StillHeld, Unmeasured, finding_of
+from reclaimerd.judge.steps import was_signalled
+from reclaimerd.model.incident import (
+    ActorKind,
+    Fact,
+    Incident,
+    OutcomeKind,
+    Proof,
+    ProofKind,
+    Recipient,
+    Stage,
+)
+from reclaimerd.model.policy import FaultDomain
+from reclaimerd.model.reading import Known
+from reclaimerd.model.snapshot import RecoveryAction, Snapshot
+from reclaimerd.model.step import DrainReason
+
+_REBOOT = frozenset(
+    {RecoveryAction.NODE_REBOOT, RecoveryAction.BUS_RESET, RecoveryAction.SYSTEM_REBOOT},
+)
+
+
+def with_finding(incident: Incident, snapshot: Snapshot, wall: float) -> Incident:
+    """Return the incident after the look: ended when the target is proven gone, else as it was.
+
+    A shared GPU's memory must add up in two looks at least 200 ms apart. What can't be measured
+    ends UNVERIFIED once the patience of the proof is over.
+    """
+    if incident.gone_mono is None:
+        return incident
+    patient = snapshot.at < incident.gone_mono + incident.plan.proof_seconds
+    match finding_of(incident, snapshot):
+        case StillHeld():
+            return replace(incident, residual_ok_mono=None)
+        case Unmeasured(proof=proof):
+            if patient:
+                return replace(incident, residual_ok_mono=None)
+            return _ended(incident, Fact.GONE_UNMEASURED, wall, proof)
+        case Proven(proof=proof):
+            if proof.kind is ProofKind.SHARED and not _second_agrees(incident, snapshot.at):
+                return (
+                    incident
+                    if incident.residual_ok_mono is not None
+                    else replace(
+                        incident,
+                        residual_ok_mono=snapshot.at,
+                    )
+                )
+            fact = Fact.PROVEN if was_signalled(incident) else Fact.ENDED_BY_ITSELF
+            return _ended(incident, fact, wall, proof)
+
+
+def second_look_at(incident: Incident) -> float | None:
+    """Return when a shared GPU's memory is due for its second look (monotonic), None if it isn't."""
+    return None if incident.residual_ok_mono is None else incident.residual_ok_mono + SECOND_LOOK_SECONDS
+
+
+def withdrawn(incident: Incident, why: str, wall: float) -> Incident:
+    """Return the incident stood down because its verdict no longer holds."""
+    stage = next_stage(incident.stage, Fact.VERDICT_WITHDRAWN)
+    return replace(incident, stage=stage, ended_at=wall, end_text=why)
+
+
+def may_be_withdrawn(incident: Incident) -> bool:
+    """Tell whether a changed verdict can still end this incident: before SIGKILL, and by rule."""
+    early = (Stage.PENDING, Stage.WARNED, Stage.SUSPENDED, Stage.SIGTERM)
+    return incident.actor.kind is ActorKind.RULE and incident.stage in early
+
+
+def handed_over(incident: Incident, to: Recipient, why: str, wall: float) -> Incident:
+    """Return the incident handed over: the host can do no more for it."""
+    fact = Fact.DRAIN_ACCEPTED if to is Recipient.SCHEDULER else Fact.OUT_OF_STEPS
+    stage = next_stage(incident.stage, fact)
+    return replace(incident, stage=stage, ended_at=wall, handed_to=to, end_text=why)
+
+
+def recipient_of(incident: Incident) -> Recipient:
+    """Return to whom an incident goes that ran out of steps: whoever asked, else a person."""
+    return Recipient.OPERATOR if incident.actor.kind is ActorKind.OPERATOR else Recipient.PERSON
+
+
+def drain_reason_of(incident: Incident, snapshot: Snapshot) -> DrainReason | None:
+    """Return why this incident may ask for a drain, or None: another living holder is no reason."""
+    for uuid in incident.target.gpus:
+        gpu = snapshot.gpu(uuid)
+        if (
+            gpu is not None
+            and isinstance(gpu.recovery_action, Known)
+            and gpu.recovery_action.value in _REBOOT
+        ):
+            action = gpu.recovery_action.value
+            return DrainReason(FaultDomain.HARDWARE, f"{uuid}: the driver asks for {action}")
+    for attempt in incident.attempts:
+        if (
+            attempt.outcome is not None
+            and attempt.outcome.kind
+            in (
+                OutcomeKind.RESET_ABANDONED,
+                OutcomeKind.FAILED,
+            )
+            and attempt.stage is Stage.RESET
+        ):
+            return DrainReason(
+                FaultDomain.DRIVER, f"a reset was executed and failed: {attempt.outcome.detail}"
+            )
+    return _stuck_reason(incident, snapshot)
+
+
+def _stuck_reason(incident: Incident, snapshot: Snapshot) -> DrainReason | None:
+    killed = any(attempt.stage is Stage.SIGKILL for attempt in incident.attempts)
+    since = incident.release.at if incident.release is not None else snapshot.at
+    quiet_for = snapshot.at - since
+    if not killed or quiet_for < incident.plan.exit_grace_seconds:
+        return None
+    for ref in incident.processes:
+        reading = snapshot.process(ref)
+        if reading is not None and ref not in snapshot.exited and any_exiting(reading):
+            return DrainReason(
+                FaultDomain.UNKNOWN,
+                f"pid {ref.pid} is {state_word(reading)} and let go of nothing for {quiet_for:.0f} s",
+            )
+    return None
+
+
+def _second_agrees(incident: Incident, now: float) -> bool:
+    first = incident.residual_ok_mono
+    return first is not None and now >= first + SECOND_LOOK_SECONDS
+
+
+def _ended(incident: Incident, fact: Fact, wall: float, proof: Proof) -> Incident:
+    stage = next_stage(incident.stage, fact)
+    return replace(incident, stage=stage, ended_at=wall, proof=proof, end_text=proof.text)

@@ -1,0 +1,67 @@
+"""What the gates look at besides the step itself; values only, gathered by the cycle before it asks."""
+
+from dataclasses import dataclass
+
+from reclaimerd.judge.protections import Ours
+from reclaimerd.model.identity import GpuUuid
+from reclaimerd.model.incident import Target
+from reclaimerd.model.ledger import Ledger
+from reclaimerd.model.policy import Policy
+from reclaimerd.model.snapshot import Snapshot, WorkloadKind
+from reclaimerd.model.step import DrainReason
+
+_KEYED_KINDS = frozenset(
+    {
+        WorkloadKind.POD,
+        WorkloadKind.CONTAINER,
+        WorkloadKind.SLURM_JOB,
+        WorkloadKind.NOMAD,
+        WorkloadKind.MACHINE,
+        WorkloadKind.UNIT,
+    },
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewlyDue:
+    """One incident whose first signal by rule is due in this pass: its workload and its GPUs."""
+
+    workload_key: str
+    gpus: tuple[GpuUuid, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GateContext:
+    """Everything that binds a step. `now` is monotonic seconds, `wall` wall-clock seconds.
+
+    `foreground`: one command without a daemon, which has no settling time. `hold_file`: the HOLD file
+    that stands, or "". `record_fault`: why nothing can be made durable, or "". `host_namespace`: we see
+    the host's own pids. `newly_due`: all first signals by rule of this pass, this step's with them.
+    `drain_reason`: why this incident may ask for a drain, or None.
+    """
+
+    policy: Policy
+    snapshot: Snapshot
+    ledger: Ledger
+    now: float
+    wall: float
+    started_mono: float
+    ours: Ours
+    foreground: bool = False
+    hold_file: str = ""
+    record_fault: str = ""
+    host_namespace: bool = True
+    newly_due: tuple[NewlyDue, ...] = ()
+    drain_reason: DrainReason | None = None
+
+
+def workload_key(target: Target) -> str:
+    """Return the name under which budgets and cool-downs count a target.
+
+    A trusted boundary counts as one however many processes it has; a user could forge another's
+    boundary, or be blamed for it, so anything else counts by its root process.
+    """
+    workload = target.workload
+    if workload.kind in _KEYED_KINDS and workload.trusted and workload.path:
+        return f"{workload.controller}:{workload.path}"
+    return str(target.root)

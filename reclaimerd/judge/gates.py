@@ -1,0 +1,185 @@
+"""Give leave for one step, or refuse it with every reason at once; the only maker of a Permit.
+
+Some gates bind acts by rule, some every reset, some everyone. `--force` cuts an operator's budget and
+cool-down for a reset, and nothing else: never protection, identity, record or the reset gate.
+"""
+
+from reclaimerd.judge import budgets
+from reclaimerd.judge.evaluate import effective_mode
+from reclaimerd.judge.gate_context import GateContext, NewlyDue, workload_key
+from reclaimerd.judge.reset_gate import reset_reasons
+from reclaimerd.judge.target_gates import target_findings
+from reclaimerd.model.incident import ActorKind, Incident, Stage
+from reclaimerd.model.policy import ListedStage, Mode, Rule
+from reclaimerd.model.step import GateAnswer, Permit, Reason, ReasonKind, Refusal, Step
+
+__all__ = ["GateContext", "NewlyDue", "admit", "workload_key"]
+
+_STAGES = {Stage(stage.value): stage for stage in ListedStage}
+
+
+def admit(step: Step, incident: Incident, context: GateContext) -> Permit | Refusal:
+    """Return leave to perform exactly this step once, or every reason against it.
+
+    The permit is a dry run when the step, its incident or the rule's effective mode says so.
+    """
+    dry_run = _is_dry_run(step, incident, context)
+    targets = target_findings(step, incident, context)
+    reasons = (
+        *_standing_reasons(step, context),
+        *targets.reasons,
+        *_stop_reasons(step, incident, context, dry_run=dry_run),
+        *_rule_reasons(step, incident, context),
+        *_count_reasons(step, incident, context, dry_run=dry_run),
+        *_stage_reasons(step, incident, context),
+    )
+    if reasons:
+        return Refusal(step, reasons)
+    first = budgets.is_first_signal(step, incident, dry_run=dry_run) and _by_rule(step)
+    answers = (
+        GateAnswer("mode", "dry run" if dry_run else f"{step.actor.kind}: acts"),
+        GateAnswer("targets", f"{len(step.targets)} looked at, the same, none protected"),
+        GateAnswer("budget", "counts as one workload" if first else "no workload counted"),
+        *targets.answers,
+    )
+    return Permit(step, answers, dry_run)
+
+
+def _by_rule(step: Step) -> bool:
+    return step.actor.kind is ActorKind.RULE
+
+
+def _rule_of(step: Step, context: GateContext) -> Rule | None:
+    return next((rule for rule in context.policy.rules if rule.name == step.actor.name), None)
+
+
+def _is_dry_run(step: Step, incident: Incident, context: GateContext) -> bool:
+    rule = _rule_of(step, context) if _by_rule(step) else None
+    by_mode = rule is not None and effective_mode(context.policy, rule) is Mode.DRY_RUN
+    return step.dry_run or incident.plan.dry_run or by_mode
+
+
+def _standing_reasons(step: Step, context: GateContext) -> tuple[Reason, ...]:
+    """Return what forbids every act by anyone: no record, or not the host's own pids."""
+    reasons: list[Reason] = []
+    if context.record_fault:
+        text = f"nothing can be put on record: {context.record_fault}"
+        reasons.append(Reason(ReasonKind.RECORD, text, "mend the store or the audit log first"))
+    if not context.host_namespace and not context.snapshot.simulated:
+        text = "we run in a PID namespace that is not the host's: pids here are not the driver's"
+        reasons.append(Reason(ReasonKind.WRONG_NAMESPACE, text, "run on the host, or with hostPID"))
+    if step.stage not in _STAGES:
+        reasons.append(Reason(ReasonKind.MODE, f"no act is known for the stage {step.stage}"))
+    return tuple(reasons)
+
+
+def _stop_reasons(
+    step: Step,
+    incident: Incident,
+    context: GateContext,
+    *,
+    dry_run: bool,
+) -> tuple[Reason, ...]:
+    """Return what a person or the breaker stopped: acts by rule, every reset, every drain request."""
+    if not _by_rule(step) and step.stage not in (Stage.RESET, Stage.DRAIN):
+        return ()
+    reasons: list[Reason] = []
+    pause = context.ledger.pause
+    if pause is not None and (pause.until is None or context.wall < pause.until):
+        text = f"paused by {pause.by}: {pause.reason}" if pause.reason else f"paused by {pause.by}"
+        reasons.append(Reason(ReasonKind.PAUSED, text, "reclaimctl resume"))
+    if context.hold_file:
+        mend = "remove the file when acts may go on"
+        reasons.append(Reason(ReasonKind.HOLD, f"the file {context.hold_file} says hold", mend))
+    first = budgets.is_first_signal(step, incident, dry_run=dry_run)
+    tripped = _breaker_text(step, context, first=first)
+    if tripped:
+        mend = "a person looks at it and closes it: reclaimctl resume"
+        reasons.append(Reason(ReasonKind.BREAKER, f"the breaker is open: {tripped}", mend))
+    return tuple(reasons)
+
+
+def _breaker_text(step: Step, context: GateContext, *, first: bool) -> str | None:
+    if context.ledger.breaker is not None:
+        return context.ledger.breaker.reason
+    if not (_by_rule(step) and first):
+        return None
+    own = NewlyDue(workload_key(step.target), step.target.gpus)
+    return budgets.breaker_trip((*context.newly_due, own), context.snapshot, context.policy)
+
+
+def _rule_reasons(step: Step, incident: Incident, context: GateContext) -> tuple[Reason, ...]:
+    """Return what binds acts by rule alone: mode, listed stages, and the settling time."""
+    if not _by_rule(step):
+        return ()
+    reasons: list[Reason] = []
+    rule = _rule_of(step, context)
+    if rule is None:
+        text = f"the policy has no rule {step.actor.name!r} any more"
+        reasons.append(Reason(ReasonKind.WITHDRAWN, text, "the incident stands down"))
+    elif effective_mode(context.policy, rule) is Mode.OBSERVE:
+        text = f"rule {rule.name!r} is {rule.mode} under the global mode {context.policy.mode}"
+        reasons.append(Reason(ReasonKind.MODE, text, "set both modes to enforce if acts are wanted"))
+    if step.stage in _STAGES and _STAGES[step.stage] not in incident.plan.stages:
+        text = f"the plan does not list the stage {step.stage}"
+        reasons.append(Reason(ReasonKind.MODE, text, "list it under `stages` if it is wanted"))
+    settling = context.policy.gates.settling_seconds
+    left = context.started_mono + settling - context.now
+    if not context.foreground and left > 0:
+        text = f"started less than {settling:.0f} s ago: {left:.0f} s of settling are left"
+        reasons.append(Reason(ReasonKind.SETTLING, text, "wait"))
+    return tuple(reasons)
+
+
+def _count_reasons(
+    step: Step,
+    incident: Incident,
+    context: GateContext,
+    *,
+    dry_run: bool,
+) -> tuple[Reason, ...]:
+    """Return which budgets and cool-downs are spent; an operator's signals are not counted."""
+    if step.stage is Stage.RESET:
+        if step.force and not _by_rule(step):
+            return ()
+        found = (budgets.reset_budget_reasons(u, context, dry_run=dry_run) for u in step.target.gpus)
+        return tuple(reason for reasons in found for reason in reasons)
+    if not _by_rule(step):
+        return ()
+    if step.stage is Stage.DRAIN:
+        return budgets.drain_budget_reasons(context, dry_run=dry_run)
+    if not budgets.is_first_signal(step, incident, dry_run=dry_run):
+        return ()
+    cooling = (budgets.gpu_cooldown_reasons(uuid, context) for uuid in step.target.gpus)
+    return (
+        *budgets.workload_budget_reasons(step, context, dry_run=dry_run),
+        *budgets.workload_cooldown_reasons(step, context),
+        *(reason for reasons in cooling for reason in reasons),
+    )
+
+
+def _stage_reasons(step: Step, incident: Incident, context: GateContext) -> tuple[Reason, ...]:
+    """Return the refusals of the stage's own gate."""
+    match step.stage:
+        case Stage.RESET:
+            if not step.target.gpus:
+                return (Reason(ReasonKind.GPU_UNKNOWN, "the step names no GPU"),)
+            targets = frozenset((*step.targets, *incident.processes))
+            found = (reset_reasons(uuid, targets, context) for uuid in step.target.gpus)
+            return tuple(dict.fromkeys(reason for reasons in found for reason in reasons))
+        case Stage.DRAIN:
+            return _drain_reasons(context)
+        case _:
+            return ()
+
+
+def _drain_reasons(context: GateContext) -> tuple[Reason, ...]:
+    reason = context.drain_reason
+    mend = "a person looks at the node"
+    if reason is None:
+        text = "nothing that happened here is a reason to drain the node"
+        return (Reason(ReasonKind.NO_DRAIN_REASON, text, mend),)
+    if reason.domain not in context.policy.drain.fault_domains:
+        text = f"the fault lies with the {reason.domain}, and the policy drains not for that: {reason.text}"
+        return (Reason(ReasonKind.NO_DRAIN_REASON, text, mend),)
+    return ()

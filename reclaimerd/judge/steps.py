@@ -1,0 +1,247 @@
+"""What an incident's next step is, and what a look at the host or an outcome makes of it.
+
+Pure: an incident, a snapshot and the time go in, a new incident or a step comes out. Waiting is a
+deadline here, never a sleep; the ladder's table alone changes a stage.
+"""
+
+from dataclasses import dataclass, replace
+
+from reclaimerd.judge.exit_path import any_exiting
+from reclaimerd.judge.ladder import next_stage
+from reclaimerd.judge.release import release_of, released_since
+from reclaimerd.model.identity import ProcessRef
+from reclaimerd.model.incident import (
+    Attempt,
+    Fact,
+    Incident,
+    Outcome,
+    OutcomeKind,
+    Stage,
+)
+from reclaimerd.model.policy import ListedStage
+from reclaimerd.model.snapshot import Snapshot
+from reclaimerd.model.step import Step
+
+_ORDER = (ListedStage.SIGTERM, ListedStage.SIGKILL, ListedStage.RESET, ListedStage.DRAIN)
+_POSITION = {
+    Stage.PENDING: 0,
+    Stage.WARNED: 0,
+    Stage.SUSPENDED: 0,
+    Stage.SIGTERM: 1,
+    Stage.SIGKILL: 2,
+    Stage.RESET: 3,
+    Stage.DRAIN: 4,
+}
+_TRIED = {
+    Stage.SIGTERM: Fact.TERM_SENT,
+    Stage.SIGKILL: Fact.KILL_SENT,
+    Stage.RESET: Fact.RESET_TRIED,
+    Stage.DRAIN: Fact.DRAIN_ASKED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing is due before `until` (monotonic seconds; None: only an event can bring more)."""
+
+    until: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfSteps:
+    """No step is left that this incident may take."""
+
+    why: str
+
+
+Due = Step | Wait | OutOfSteps
+
+
+def due_step(incident: Incident, snapshot: Snapshot) -> Due:
+    """Return what is due for an open incident at the snapshot's time."""
+    now = snapshot.at
+    timeout = incident.plan.timeout_seconds
+    if timeout is not None and now >= incident.opened_mono + timeout:
+        return OutOfSteps("the time that was given is up")
+    alive = _alive(incident, snapshot)
+    if incident.stage in (Stage.SIGTERM, Stage.SIGKILL) and alive:
+        unsent = tuple(ref for ref in alive if ref not in _addressed(incident, incident.stage))
+        if unsent:
+            return _step(incident, incident.stage, unsent)
+    expiry = stage_expiry(incident, snapshot)
+    if expiry is not None and now < expiry:
+        return Wait(_earlier(expiry, incident))
+    return _next_listed(incident, alive)
+
+
+def stage_expiry(incident: Incident, snapshot: Snapshot) -> float | None:
+    """Return when the present stage's patience ends (monotonic), None when it has none."""
+    plan = incident.plan
+    if not _alive(incident, snapshot) and incident.gone_mono is not None:
+        return incident.gone_mono + plan.proof_seconds
+    match incident.stage:
+        case Stage.SIGTERM:
+            return incident.stage_mono + plan.sigterm_seconds
+        case Stage.SIGKILL:
+            patience = incident.stage_mono + plan.sigkill_seconds
+            if incident.release is not None and _leaving(incident, snapshot):
+                return max(patience, incident.release.at + plan.exit_grace_seconds)
+            return patience
+        case Stage.RESET:
+            return incident.stage_mono + plan.proof_seconds
+        case _:
+            return None
+
+
+def with_look(incident: Incident, snapshot: Snapshot) -> Incident:
+    """Return the incident with what this look shows of its release: fewer tasks, less memory."""
+    alive = _alive(incident, snapshot)
+    if not alive:
+        return incident if incident.gone_mono is not None else replace(incident, gone_mono=snapshot.at)
+    incident = incident if incident.gone_mono is None else replace(incident, gone_mono=None)
+    seen = release_of(incident, snapshot)
+    if incident.release is None or released_since(incident.release, seen):
+        return replace(incident, release=seen)
+    return incident
+
+
+def with_heirs(incident: Incident, heirs: tuple[ProcessRef, ...], now: float) -> Incident:
+    """Return the incident with heirs of its dead members joined; its clock restarts thrice at most."""
+    joins = incident.joins + 1
+    clock = now if joins <= MOST_CLOCK_RESTARTS else incident.stage_mono
+    return replace(
+        incident,
+        survivors=incident.survivors + heirs,
+        joins=joins,
+        stage_mono=clock,
+        gone_mono=None,
+    )
+
+
+MOST_CLOCK_RESTARTS = 3
+"""Beyond this, a target that forks on and on gains no more time."""
+
+
+def with_intent(incident: Incident, attempt: Attempt) -> Incident:
+    """Return the incident with an attempt that has no outcome yet."""
+    return replace(incident, attempts=(*incident.attempts, attempt))
+
+
+def with_outcome(incident: Incident, attempt: Attempt, outcome: Outcome, now: float) -> Incident:
+    """Return the incident after an attempt: the outcome kept, the stage moved if anything was done.
+
+    A signal that was withheld, refused by the kernel or found another process moves nothing.
+    """
+    attempts = tuple(
+        replace(kept, outcome=outcome) if kept.id == attempt.id else kept for kept in incident.attempts
+    )
+    incident = replace(incident, attempts=attempts)
+    if attempt.stage in (Stage.SIGTERM, Stage.SIGKILL) and not _took_effect(outcome):
+        return incident
+    stage = next_stage(incident.stage, _TRIED[attempt.stage])
+    entered = now if stage is not incident.stage else incident.stage_mono
+    return replace(incident, stage=stage, stage_mono=entered)
+
+
+def _took_effect(outcome: Outcome) -> bool:
+    kinds = {target.kind for target in outcome.targets} | {outcome.kind}
+    return bool(kinds & _EFFECTIVE)
+
+
+_EFFECTIVE = frozenset({OutcomeKind.SENT, OutcomeKind.ALREADY_GONE, OutcomeKind.UNKNOWN})
+
+
+def with_passed_over(incident: Incident, stage: Stage, why: str) -> Incident:
+    """Return the incident with a stage marked as passed over."""
+    return replace(incident, passed_over=(*incident.passed_over, f"{stage}: {why}"))
+
+
+def unlisted_stages(incident: Incident) -> tuple[ListedStage, ...]:
+    """Return the stages that this incident's plan may not take, in the ladder's order."""
+    return tuple(stage for stage in _ORDER if stage not in incident.plan.stages)
+
+
+def was_signalled(incident: Incident) -> bool:
+    """Tell whether any signal of ours reached, or may have reached, a target."""
+    reached = {OutcomeKind.SENT, OutcomeKind.UNKNOWN}
+    return any(
+        attempt.outcome is None
+        or attempt.outcome.kind in reached
+        or any(target.kind in reached for target in attempt.outcome.targets)
+        for attempt in incident.attempts
+        if attempt.stage in (Stage.SIGTERM, Stage.SIGKILL)
+    )
+
+
+def later_stages(incident: Incident) -> tuple[Stage, ...]:
+    """Return the stages that the plan would take after the present one, in order."""
+    position = _POSITION[incident.stage]
+    return tuple(
+        Stage(stage.value)
+        for index, stage in enumerate(_ORDER)
+        if index >= position and stage in incident.plan.stages
+    )
+
+
+def step_of(incident: Incident, stage: Stage, targets: tuple[ProcessRef, ...]) -> Step:
+    """Return the step that takes `stage` for `targets` of this incident."""
+    return _step(incident, stage, targets)
+
+
+def _step(incident: Incident, stage: Stage, targets: tuple[ProcessRef, ...]) -> Step:
+    return Step(
+        incident=incident.id,
+        stage=stage,
+        actor=incident.actor,
+        target=incident.target,
+        targets=targets,
+        reason=incident.reason,
+        dry_run=incident.plan.dry_run,
+        force=incident.plan.force,
+    )
+
+
+def _next_listed(incident: Incident, alive: tuple[ProcessRef, ...]) -> Due:
+    passed = {note.split(":", 1)[0] for note in incident.passed_over}
+    for stage in later_stages(incident):
+        if stage.value in passed:
+            continue
+        if stage in (Stage.SIGTERM, Stage.SIGKILL) and not alive:
+            continue
+        targets = alive if stage in (Stage.SIGTERM, Stage.SIGKILL) else incident.processes
+        return _step(incident, stage, targets)
+    timeout = incident.plan.timeout_seconds
+    if timeout is not None and (alive or incident.gone_mono is None):
+        return Wait(incident.opened_mono + timeout)
+    return OutOfSteps("no stage is left that this incident may take")
+
+
+def _alive(incident: Incident, snapshot: Snapshot) -> tuple[ProcessRef, ...]:
+    return tuple(ref for ref in incident.processes if ref not in snapshot.exited)
+
+
+def _addressed(incident: Incident, stage: Stage) -> frozenset[ProcessRef]:
+    return frozenset(
+        ref
+        for attempt in incident.attempts
+        if attempt.stage is stage
+        for ref in attempt.targets
+        if not _was_withheld(attempt, ref)
+    )
+
+
+def _was_withheld(attempt: Attempt, ref: ProcessRef) -> bool:
+    if attempt.outcome is None:
+        return False
+    kinds = [target.kind for target in attempt.outcome.targets if target.ref == ref]
+    return OutcomeKind.WITHHELD in (kinds or [attempt.outcome.kind])
+
+
+def _leaving(incident: Incident, snapshot: Snapshot) -> bool:
+    readings = (snapshot.process(ref) for ref in _alive(incident, snapshot))
+    return any(reading is not None and any_exiting(reading) for reading in readings)
+
+
+def _earlier(expiry: float, incident: Incident) -> float:
+    timeout = incident.plan.timeout_seconds
+    return expiry if timeout is None else min(expiry, incident.opened_mono + timeout)

@@ -1,0 +1,105 @@
+"""How long one process may keep a worker: 200 ms each, more only while the worker really works.
+
+A process can make the reader of its /proc files hang (an execve that waits on a dirty FUSE mapping
+holds the lock that the reader needs), so each gets its own small limit. A worker that burns or waits
+for CPU meanwhile is not stuck, only slow: it gets up to four limits more.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from reclaimerd.observe.worker_link import Link, Pending
+
+EACH_SECONDS = 0.2
+FORGET_AFTER_SECONDS = 60.0
+_EXTENSIONS = 4
+_WORKING_SHARE = 0.25
+_POLL_SECONDS = 0.1
+
+
+@dataclass(slots=True)
+class _Window:
+    """One process's time: since when, how often extended, and what the worker had burnt by then."""
+
+    at: int | None
+    since: float | None
+    began: float
+    busy_seconds: float
+    extended: int = 0
+
+
+def _busy_seconds(link: Link) -> float:
+    cpu = link.read_cpu_time()
+    return cpu.ran_seconds + cpu.waited_seconds
+
+
+def _standing_at(link: Link, pending: Pending, asked: Sequence[int]) -> tuple[int | None, float | None]:
+    """Return the process that the worker is looking at, and since when (None: not begun, or not known)."""
+    if not asked:
+        return pending.at, pending.moved_at
+    at = asked[len(pending.parts)] if len(pending.parts) < len(asked) else None
+    if pending.moved_at is not None or link.hello_at is None:
+        return at, pending.moved_at
+    return at, max(pending.sent_at, link.hello_at)
+
+
+def _may_go_on(window: _Window, link: Link, now: float) -> bool:
+    """Extend the window while the worker works; tell whether it did."""
+    busy = _busy_seconds(link)
+    share = (busy - window.busy_seconds) / max(now - window.began, 0.001)
+    if share < _WORKING_SHARE or window.extended >= _EXTENSIONS:
+        return False
+    window.extended += 1
+    window.began, window.busy_seconds = now, busy
+    return True
+
+
+async def wait_for_answer(
+    link: Link,
+    pending: Pending,
+    until: float,
+    clock: Callable[[], float],
+    asked: Sequence[int] = (),
+) -> int | None:
+    """Wait until the answer ended or the time is up; return the pid where the worker is stuck, if it is.
+
+    `asked` are the pids of a `look`, answered in order; without them a search's own progress counts.
+    """
+    window = _Window(None, None, clock(), 0.0)
+    per_process = bool(asked) or pending.op == "scan"
+    while not pending.ended.done():
+        now = clock()
+        if now >= until:
+            return None
+        at, since = _standing_at(link, pending, asked) if per_process else (None, None)
+        if (at, since) != (window.at, window.since):
+            window = _Window(at, since, now, _busy_seconds(link))
+        due = now + _POLL_SECONDS if per_process else until
+        if at is not None and since is not None:
+            due = since + EACH_SECONDS * (1 + window.extended)
+            if due <= now and not _may_go_on(window, link, now):
+                return at
+            due = max(due, now + EACH_SECONDS / 4)
+        await asyncio.wait({pending.ended}, timeout=min(due, until) - now)
+    return None
+
+
+class Unanswered:
+    """Processes that made a worker hang: not asked again for a minute. Bounded: old ones go first."""
+
+    __slots__ = ("_clock", "_kept")
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._kept: dict[int, tuple[float, str]] = {}
+
+    def note(self, pid: int, why: str) -> None:
+        """Remember that looking at this process failed."""
+        self._kept[pid] = (self._clock() + FORGET_AFTER_SECONDS, why)
+
+    def current(self) -> dict[int, str]:
+        """Return those that are not asked now, each with why; forgets the others."""
+        now = self._clock()
+        self._kept = {pid: kept for pid, kept in self._kept.items() if now < kept[0]}
+        return {pid: why for pid, (_, why) in self._kept.items()}

@@ -1,0 +1,80 @@
+"""Plain blocking reads below /proc, by byte paths and directory descriptors, and errors in words.
+
+For the procfs worker alone: any of these reads may hang on a hostile process.
+"""
+# Byte paths and directory descriptors, in the hot path: pathlib knows neither.
+# ruff: noqa: PTH116, PTH208
+
+import errno
+import os
+
+READ_BYTES = 1 << 16
+MOST_BYTES = 32 << 20
+"""How much of one file is read at most."""
+_PIECE_BYTES = 1 << 16
+
+
+def words_of(error: OSError) -> str:
+    """Return an error's cause in small words, as people read it."""
+    return os.strerror(error.errno).lower() if error.errno else str(error)
+
+
+def read_whole(path: bytes) -> bytes:
+    """Return a proc file's text, at most 32 MiB of it; raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        pieces = [os.read(descriptor, _PIECE_BYTES)]
+        size = len(pieces[0])
+        while pieces[-1] and size < MOST_BYTES:
+            pieces.append(os.read(descriptor, _PIECE_BYTES))
+            size += len(pieces[-1])
+        return b"".join(pieces)
+    finally:
+        os.close(descriptor)
+
+
+def read_tids(directory: int) -> list[int]:
+    """Return the ids of a process's tasks; none when it is gone."""
+    try:
+        folder = os.open("task", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+    except OSError:
+        return []
+    try:
+        return sorted(int(name) for name in os.listdir(folder))
+    except OSError:
+        return []
+    finally:
+        os.close(folder)
+
+
+def read_descriptor_count(folder: bytes) -> int:
+    """Return how many descriptors are open (the folder's size since Linux 6.2, before that always 0)."""
+    try:
+        return os.stat(folder).st_size
+    except OSError:
+        return -1
+
+
+def read_text(directory: int, name: str, most: int = READ_BYTES) -> str:
+    """Return a small proc file's text (the kernel gives these in one read); raises OSError."""
+    descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        return os.read(descriptor, most).decode("utf-8", "surrogateescape")
+    finally:
+        os.close(descriptor)
+
+
+def read_vital(directory: int, name: str, pid: int) -> str:
+    """Return a file without which there is no process; raises ProcessLookupError when it is gone."""
+    try:
+        text = read_text(directory, name)
+    except FileNotFoundError:
+        raise gone(pid) from None
+    if not text:
+        raise gone(pid)
+    return text
+
+
+def gone(pid: int) -> ProcessLookupError:
+    """Return the error that says that there is no such process."""
+    return ProcessLookupError(errno.ESRCH, "no such process", str(pid))

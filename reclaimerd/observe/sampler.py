@@ -1,0 +1,280 @@
+"""One look at the host: ask the workers, join their answers, return a frozen Snapshot.
+
+The sampler never calls NVML and never reads another process itself, but for two listings that
+can't hang: `/proc/PID/task/PID/children` of known holders, and its own pidfds.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reclaimerd.errors import UnsuitableHostError
+from reclaimerd.host.wire import Decoder
+from reclaimerd.model.identity import DeviceNumber, FileIdentity, GpuUuid, ProcessRef
+from reclaimerd.model.memory import Baseline, RememberedHolder
+from reclaimerd.model.ports import Look
+from reclaimerd.model.reading import Absent, Known, Reading
+from reclaimerd.model.snapshot import (
+    DriverReading,
+    DriverState,
+    GpuReading,
+    HostGpus,
+    ProcessLook,
+    ScanCoverage,
+    ScanResult,
+    Snapshot,
+    unreadable_gpu,
+)
+from reclaimerd.observe.exits import ExitWatch
+from reclaimerd.observe.holder_memory import Memory, Seen, joined
+from reclaimerd.observe.probe import Answered, Failed, Gone, Probe, Silent, UnreadableProcess
+from reclaimerd.observe.scan_trigger import ScanTrigger, unexplained_bytes
+
+_HOST = Decoder(HostGpus)
+_SCAN = Decoder(ScanResult)
+WHOLE_EVERY_SECONDS = 30.0
+"""A healthy holder is read by its leader; this often every thread of every holder is read."""
+HOST_FILES_EVERY_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerSettings:
+    """What the sampler is told once: how often to search, which program files to know, whose boot."""
+
+    boot_id: str
+    program_globs: tuple[str, ...]
+    full_scan_seconds: float = 60.0
+
+
+@dataclass(slots=True)
+class _Past:
+    """What one look leaves for the next."""
+
+    memory: Memory = field(default_factory=dict)
+    baselines: dict[GpuUuid, Baseline] = field(default_factory=dict)
+    gpus: tuple[GpuReading, ...] = ()
+    host: HostGpus | None = None
+    watched: tuple[DeviceNumber, ...] = ()
+    procfs_pid: int | None = None
+    found: frozenset[int] = frozenset()
+    skipped: tuple[str, ...] = ()
+    whole_at: float | None = None
+    files: Mapping[FileIdentity, str] = field(default_factory=dict)
+    files_at: float | None = None
+    leaving: frozenset[int] = frozenset()
+    dead: frozenset[int] = frozenset()
+
+
+class Sampler:
+    """Eyes: implements `model.ports.SamplerPort` over the nvml and the procfs worker."""
+
+    __slots__ = ("_clock", "_exits", "_nvml", "_past", "_procfs", "_settings", "_trigger", "_wall")
+
+    def __init__(
+        self,
+        nvml: Probe,
+        procfs: Probe,
+        settings: SamplerSettings,
+        exits: ExitWatch,
+        clocks: tuple[Callable[[], float], Callable[[], float]],
+    ) -> None:
+        self._nvml = nvml
+        self._procfs = procfs
+        self._settings = settings
+        self._exits = exits
+        self._clock, self._wall = clocks
+        self._past = _Past()
+        self._trigger = ScanTrigger(settings.full_scan_seconds)
+
+    def recall(self, remembered: Iterable[RememberedHolder], baselines: Iterable[Baseline]) -> None:
+        """Take what the store kept of this boot; another boot's memory means nothing."""
+        ours = self._settings.boot_id
+        self._past.memory = {(kept.ref, kept.gpu): kept for kept in remembered if kept.ref.boot_id == ours}
+        self._past.baselines = {kept.gpu: kept for kept in baselines if kept.key.startswith(ours)}
+
+    def take_settings(self, settings: SamplerSettings) -> None:
+        """Take a new policy's settings."""
+        self._settings = settings
+        self._trigger.take_interval(settings.full_scan_seconds)
+        self._past.files_at = None
+
+    def memory(self) -> tuple[tuple[RememberedHolder, ...], tuple[Baseline, ...]]:
+        """Return what is worth keeping across a restart."""
+        return tuple(self._past.memory.values()), tuple(self._past.baselines.values())
+
+    async def sample(self, look: Look) -> Snapshot:
+        """Return one look at the host; what could not be read is named in it, never left out.
+
+        Raises UnsuitableHostError when the driver or its library can't be worked with at all.
+        """
+        driver, host = await self._read_driver()
+        gpus = host.gpus if host is not None else self._blind_gpus(driver)
+        coverage = await self._scan(look, gpus, host)
+        pids = self._candidates(look, gpus)
+        self._exits.watch((*look.watch, *(ref for ref, _ in self._past.memory)))
+        looks, unreadable, gone = await self._read_processes(look, pids)
+        shared = frozenset(self._past.host.shared_devices) if self._past.host is not None else frozenset()
+        now = joined(Seen(gpus, shared, looks, unreadable), self._past.memory)
+        self._past.memory = now.memory
+        self._past.leaving = frozenset(pid for pid, one in looks.items() if one.reading.is_leaving)
+        self._past.dead = frozenset(listing.pid for listing in now.dead_listings)
+        watched = {*look.watch, *(ref for ref, _ in now.memory)}
+        exited = _exited(watched, looks, gone) | self._exits.gone()
+        self._exits.watch(watched)
+        self._exits.forget_others(watched)
+        if host is not None:
+            self._learn_baselines(host, {holder.gpu for holder in now.holders})
+        await self._read_host_files()
+        return Snapshot(
+            taken_at=self._wall(),
+            at=self._clock(),
+            boot_id=self._settings.boot_id,
+            driver=driver,
+            gpus=gpus,
+            processes={pid: one.reading for pid, one in looks.items()},
+            unreadable=unreadable,
+            holders=now.holders,
+            dead_listings=now.dead_listings,
+            scan=coverage,
+            exited=frozenset(exited),
+            baselines={uuid: kept.used_bytes for uuid, kept in self._past.baselines.items()},
+            host_files=self._past.files,
+            simulated=self._past.host is not None and self._past.host.simulated,
+        )
+
+    async def _read_driver(self) -> tuple[DriverReading, HostGpus | None]:
+        answer = await self._nvml.ask("host")
+        now = self._clock()
+        match answer:
+            case Answered(parts=parts):
+                host = _HOST.from_object(parts[0])
+                slow = self._nvml.state().kind == "slow"
+                self._past.host, self._past.gpus = host, host.gpus
+                state = DriverState.SLOW if slow else DriverState.RESPONSIVE
+                version: Reading[str] = Known(host.driver_version)
+                return DriverReading(state, now, "; ".join(host.failures), version), host
+            case Silent(why=why, since=since, evidence=evidence):
+                return DriverReading(DriverState.UNRESPONSIVE, since, why, self._version(), evidence), None
+            case Failed(kind="unsuitable", message=message, mend=mend):
+                raise UnsuitableHostError(message, mend)
+            case Failed(kind="driver_absent", message=message):
+                self._past.gpus = ()
+                return DriverReading(DriverState.ABSENT, now, message), None
+            case Failed(message=message):
+                return DriverReading(DriverState.UNRESPONSIVE, now, message, self._version()), None
+
+    def _version(self) -> Reading[str]:
+        if self._past.host is None:
+            return Absent("never read")
+        return Known(self._past.host.driver_version)
+
+    def _blind_gpus(self, driver: DriverReading) -> tuple[GpuReading, ...]:
+        return tuple(unreadable_gpu(gpu, driver.why or "driver unresponsive") for gpu in self._past.gpus)
+
+    async def _scan(self, look: Look, gpus: tuple[GpuReading, ...], host: HostGpus | None) -> ScanCoverage:
+        now = self._clock()
+        await self._watch_devices(gpus)
+        dead = _listed_pids(gpus) & ({ref.pid for ref in self._exits.gone()} | self._past.dead)
+        why = self._trigger.due(now, dead, unexplained_bytes(gpus), asked=look.full_scan)
+        if not why or not gpus:
+            return ScanCoverage(self._trigger.full_at, full_now=False, skipped=self._past.skipped)
+        root = self._past.host.simulated_root if self._past.host is not None else None
+        answer = await self._procfs.ask("scan", {"root": root, "deep": look.deep})
+        if not isinstance(answer, Answered):
+            why_not = answer.why if isinstance(answer, Silent) else answer.message
+            return ScanCoverage(self._trigger.full_at, full_now=False, skipped=(f"full scan: {why_not}",))
+        result = _SCAN.from_object(_last_scan(answer))
+        self._past.found = frozenset(row.pid for row in result.rows)
+        self._past.skipped = result.skipped + (host.failures if host is not None else ())
+        self._trigger.done(self._clock(), dead, unexplained_bytes(gpus))
+        return ScanCoverage(self._trigger.full_at, full_now=True, skipped=self._past.skipped)
+
+    async def _watch_devices(self, gpus: tuple[GpuReading, ...]) -> None:
+        shared = self._past.host.shared_devices if self._past.host is not None else ()
+        devices = tuple(sorted({gpu.device for gpu in gpus} | set(shared)))
+        worker = self._procfs.state().pid
+        if not devices or (devices == self._past.watched and worker == self._past.procfs_pid):
+            return
+        wire = [[device.major, device.minor] for device in devices]
+        answer = await self._procfs.ask("watch", {"devices": wire})
+        if isinstance(answer, Answered):
+            self._past.watched = devices
+            self._past.procfs_pid = self._procfs.state().pid
+
+    def _candidates(self, look: Look, gpus: tuple[GpuReading, ...]) -> list[int]:
+        held = {ref.pid for ref, _ in self._past.memory}
+        asked = {ref.pid for ref in look.watch} | set(look.pids)
+        pids = _listed_pids(gpus) | held | self._past.found | asked
+        children = {child for pid in held for child in read_children(pid)}
+        return sorted(pids | children)
+
+    async def _read_processes(
+        self, look: Look, pids: list[int]
+    ) -> tuple[dict[int, ProcessLook], dict[int, str], frozenset[int]]:
+        now = self._clock()
+        whole = {ref.pid for ref in look.watch} | set(look.pids) | set(self._past.leaving)
+        if look.full_scan or self._past.whole_at is None or now >= self._past.whole_at + WHOLE_EVERY_SECONDS:
+            whole |= set(pids)
+            self._past.whole_at = now
+        answers = await self._procfs.ask_each(pids, sorted(whole))
+        looks = {pid: one for pid, one in answers.items() if isinstance(one, ProcessLook)}
+        unreadable = {pid: one.why for pid, one in answers.items() if isinstance(one, UnreadableProcess)}
+        gone = frozenset(pid for pid, one in answers.items() if isinstance(one, Gone))
+        return looks, unreadable, gone
+
+    def _learn_baselines(self, host: HostGpus, held: set[GpuUuid]) -> None:
+        for gpu in host.gpus:
+            key = f"{self._settings.boot_id}/{host.driver_version}/{gpu.mig}/{gpu.persistence}"
+            kept = self._past.baselines.get(gpu.uuid)
+            if kept is not None and kept.key != key:
+                kept = None
+                del self._past.baselines[gpu.uuid]
+            idle = isinstance(gpu.processes, Known) and not gpu.processes.value and gpu.uuid not in held
+            if not idle or not isinstance(gpu.memory, Known):
+                continue
+            used = gpu.memory.value.used_bytes
+            if kept is None or used < kept.used_bytes:
+                self._past.baselines[gpu.uuid] = Baseline(gpu.uuid, key, used)
+
+    async def _read_host_files(self) -> None:
+        now = self._clock()
+        if self._past.files_at is not None and now < self._past.files_at + HOST_FILES_EVERY_SECONDS:
+            return
+        answer = await self._procfs.ask("host_files", {"globs": list(self._settings.program_globs)})
+        if isinstance(answer, Answered):
+            self._past.files = _files_of(answer.parts[0])
+            self._past.files_at = now
+
+
+def read_children(pid: int) -> tuple[int, ...]:
+    """Return the children of a process's leader (proc(5), task/TID/children); none when it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+    except OSError:
+        return ()
+    return tuple(int(word) for word in text.split())
+
+
+def _listed_pids(gpus: tuple[GpuReading, ...]) -> set[int]:
+    return {row.pid for gpu in gpus if isinstance(gpu.processes, Known) for row in gpu.processes.value}
+
+
+def _exited(
+    watched: set[ProcessRef], looks: Mapping[int, ProcessLook], gone: frozenset[int]
+) -> set[ProcessRef]:
+    found = set()
+    for ref in watched:
+        seen = looks.get(ref.pid)
+        if ref.pid in gone or (seen is not None and (seen.reading.ref != ref or seen.reading.is_released)):
+            found.add(ref)
+    return found
+
+
+def _last_scan(answer: Answered) -> object:
+    last = answer.parts[-1]
+    return last["scan"] if isinstance(last, dict) else last
+
+
+def _files_of(part: object) -> Mapping[FileIdentity, str]:
+    rows = part["files"] if isinstance(part, dict) else []
+    return {FileIdentity(device, inode): path for path, device, inode in rows}

@@ -1,0 +1,145 @@
+"""The daemon's log: short constant events with fields, as JSON lines or as the journal likes them.
+
+structlog stands behind it and brings rich along, so the client never imports this module. Lines go
+through a bounded queue to a thread of their own: a full journal socket must not stop the loop, and
+what does not fit is counted and reported, never waited for.
+"""
+
+import json
+import os
+import queue
+import re
+import sys
+import threading
+from collections.abc import Callable, MutableMapping
+from typing import Any, TextIO
+
+import structlog
+
+_MOST_WAITING = 2000
+_CLOSE_SECONDS = 1.0
+_PLAIN = re.compile(r"[A-Za-z0-9_.:/@%+,-]+")
+"""Values that are shown as they are; all others are JSON strings, with control characters escaped."""
+_PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
+"""sd-daemon(3): what `<N>` before a line means to the journal."""
+
+
+class LineQueue:
+    """Writes lines to one descriptor from its own thread; drops them, counted, when it falls behind."""
+
+    __slots__ = ("_dropped", "_fd", "_lines", "_lock", "_report", "_thread")
+
+    def __init__(
+        self, descriptor: int, report: Callable[[int], str], most_waiting: int = _MOST_WAITING
+    ) -> None:
+        self._fd = descriptor
+        self._report = report
+        self._lines: queue.Queue[str | None] = queue.Queue(most_waiting)
+        self._dropped = 0
+        self._lock = threading.Lock()
+        # A daemon thread: a reader of the log that hangs must not keep the process from ending.
+        self._thread = threading.Thread(target=self._serve, name="log", daemon=True)
+        self._thread.start()
+
+    def put(self, line: str) -> None:
+        """Queue one line, or count it as dropped; never waits."""
+        try:
+            self._lines.put_nowait(line)
+        except queue.Full:
+            with self._lock:
+                self._dropped += 1
+
+    # structlog calls the method that is named like the level.
+    debug = info = warning = error = critical = put
+
+    def close(self, seconds: float = _CLOSE_SECONDS) -> None:
+        """Write what is queued, for at most this long."""
+        try:
+            self._lines.put(None, timeout=seconds)
+        except queue.Full:
+            return
+        self._thread.join(seconds)
+
+    def _serve(self) -> None:
+        """Write line after line; a descriptor that fails loses lines, and the daemon goes on."""
+        while (line := self._lines.get()) is not None:
+            self._write(line)
+            with self._lock:
+                dropped, self._dropped = self._dropped, 0
+            if dropped:
+                self._write(self._report(dropped))
+
+    def _write(self, line: str) -> None:
+        """Write one line whole."""
+        left = memoryview(line.encode("ascii", "backslashreplace") + b"\n")
+        try:
+            while left:
+                left = left[os.write(self._fd, left) :]
+        except OSError:
+            # Nobody is left to tell: the log itself is what failed. Records are in the audit log.
+            return
+
+
+def journal_attached(stream: TextIO) -> bool:
+    """Tell whether the stream goes to the journal: JOURNAL_STREAM names it (systemd.exec(5))."""
+    try:
+        status = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return False
+    return os.environ.get("JOURNAL_STREAM", "") == f"{status.st_dev}:{status.st_ino}"
+
+
+def configure(stream: TextIO = sys.stderr, *, journal: bool) -> LineQueue:
+    """Send every event to the stream, as priority-prefixed lines for the journal or as JSON lines.
+
+    The returned queue is to be closed at the end, so that the last lines are written.
+    """
+    render = journal_line if journal else json_line
+    lines = LineQueue(
+        stream.fileno(), lambda count: render(None, "warning", {"event": "log_lines_dropped", "count": count})
+    )
+    processors: list[structlog.types.Processor] = [structlog.contextvars.merge_contextvars]
+    if not journal:
+        processors.append(structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"))
+    processors.append(render)
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger("info"),
+        logger_factory=lambda *_: lines,
+        cache_logger_on_first_use=False,
+    )
+    return lines
+
+
+def event(name: str, **fields: object) -> None:
+    """Log one event at level info: `event("pass_slow", seconds=3.2)`."""
+    structlog.get_logger().info(name, **fields)
+
+
+def warning(name: str, **fields: object) -> None:
+    """Log one event that a person should look at some time."""
+    structlog.get_logger().warning(name, **fields)
+
+
+def error(name: str, **fields: object) -> None:
+    """Log one event that a person should look at now."""
+    structlog.get_logger().error(name, **fields)
+
+
+def json_line(_logger: object, method: str, event_dict: MutableMapping[str, Any]) -> str:
+    """Return one JSON object with `level` and `event` first; every odd character is escaped."""
+    name = event_dict.pop("event", "")
+    return json.dumps({"level": method, "event": name, **event_dict}, default=str, separators=(",", ":"))
+
+
+def journal_line(_logger: object, method: str, event_dict: MutableMapping[str, Any]) -> str:
+    """Return `<N>event key=value ...`; values with blanks or odd characters are JSON strings."""
+    name = _value(event_dict.pop("event", ""))
+    fields = "".join(f" {_value(key)}={_value(value)}" for key, value in event_dict.items())
+    return f"<{_PRIORITIES.get(method, 6)}>{name}{fields}"
+
+
+def _value(value: object) -> str:
+    """Return a value that can't break out of its line or pretend to be another field."""
+    text = str(value)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text)

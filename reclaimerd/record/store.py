@@ -1,0 +1,248 @@
+"""What must survive a restart, in SQLite: incidents, ledger, remembered holders, the audit's anchor.
+
+It runs in the recorder's thread, or read-only in a client. A store that can't be trusted raises
+CorruptStoreError and is never taken as empty; only a store that is not there at all is new.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+
+from reclaimerd.errors import RecordError
+from reclaimerd.host.wire import Decoder, to_json
+from reclaimerd.model.identity import GpuUuid, IncidentId, ProcessRef
+from reclaimerd.model.incident import Incident, Stage
+from reclaimerd.model.ledger import Ledger
+from reclaimerd.model.memory import Baseline, RememberedHolder
+from reclaimerd.record.chain import Head
+from reclaimerd.record.faults import corrupt_store, record_error, store_error
+from reclaimerd.record.store_file import make_store, migrate, refuse_untrusted
+
+STORE_NAME = "store.sqlite"
+_BUSY_SECONDS = 2.0
+_MOST_ENDED = 2000
+"""Ended incidents that are kept for `incidents list`; the audit log has them all."""
+_FORGET_OLDEST = (
+    "DELETE FROM incidents WHERE ended = 1 AND id NOT IN "
+    "(SELECT id FROM incidents WHERE ended = 1 ORDER BY opened_at DESC LIMIT ?)"
+)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonedWorker:
+    """A probe worker that SIGKILL could not end; while it lives no other of its role is started."""
+
+    role: str
+    ref: ProcessRef
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """All that a start needs to know of the time before."""
+
+    open_incidents: tuple[Incident, ...] = ()
+    handed_over: tuple[Incident, ...] = ()
+    """Newest first: those whose target may still die late."""
+    ledger: Ledger = field(default_factory=Ledger)
+    remembered: tuple[RememberedHolder, ...] = ()
+    baselines: tuple[Baseline, ...] = ()
+    anchor: Head | None = None
+    abandoned: tuple[AbandonedWorker, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What to keep of healthy times; None leaves a part as it is."""
+
+    holders: tuple[RememberedHolder, ...] | None = None
+    baselines: tuple[Baseline, ...] | None = None
+    abandoned: tuple[AbandonedWorker, ...] | None = None
+
+
+_NEWEST_ENDED = "SELECT doc FROM incidents WHERE ended = 1 ORDER BY opened_at DESC, id DESC LIMIT ?"
+_MOST_HANDED_OVER = 256
+"""How many ended incidents are looked through at a start."""
+_INCIDENT = Decoder(Incident)
+_LEDGER = Decoder(Ledger)
+_HOLDER = Decoder(RememberedHolder)
+_WORKER = Decoder(AbandonedWorker)
+
+
+class Store:
+    """The open store. Every method raises RecordError or CorruptStoreError, never sqlite3's own."""
+
+    __slots__ = ("_connection", "_path")
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+
+    @classmethod
+    def open(cls, path: Path, *, read_only: bool = False) -> "Store":
+        """Return the store at `path`, made new (0600) when there is none and it may be written.
+
+        Header, pages and every open incident are checked. Raises CorruptStoreError for damage or a
+        newer schema, RecordError when it can't be opened.
+        """
+        try:
+            refuse_untrusted(path)
+            if not read_only:
+                make_store(path)
+            elif not path.exists():
+                raise RecordError(f"store: there is none at {path}", "nothing was recorded there yet")
+            connection = _connected(path, read_only=read_only)
+        except OSError as error:
+            raise record_error("store", path, error) from error
+        except sqlite3.Error as error:
+            raise store_error(path, error) from error
+        store = cls(connection, path)
+        try:
+            store._prepare("read" if read_only else "write")
+            if not read_only:
+                store.load()
+        except BaseException:
+            connection.close()
+            raise
+        return store
+
+    def close(self) -> None:
+        """Close the store; every change is durable already."""
+        with suppress(sqlite3.Error):
+            self._connection.close()
+
+    def load(self) -> Stored:
+        """Return everything a start needs; each row is decoded, and one that can't be is corruption."""
+        with self._translated():
+            rows = self._connection.execute(
+                "SELECT doc FROM incidents WHERE ended = 0 ORDER BY opened_at, id"
+            )
+            incidents = self._decoded(_INCIDENT, rows)
+            ended = self._decoded(_INCIDENT, self._connection.execute(_NEWEST_ENDED, (_MOST_HANDED_OVER,)))
+            ledgers = self._decoded(_LEDGER, self._connection.execute("SELECT doc FROM ledger"))
+            holders = self._decoded(_HOLDER, self._connection.execute("SELECT doc FROM remembered"))
+            workers = self._decoded(_WORKER, self._connection.execute("SELECT doc FROM abandoned"))
+            least = self._connection.execute("SELECT gpu, key, bytes FROM baselines").fetchall()
+        return Stored(
+            open_incidents=incidents,
+            handed_over=tuple(
+                one for one in ended if one.stage is Stage.HANDED_OVER and one.released_at is None
+            ),
+            ledger=ledgers[0] if ledgers else Ledger(),
+            remembered=holders,
+            baselines=tuple(Baseline(GpuUuid(gpu), key, used) for gpu, key, used in least),
+            anchor=self.read_anchor(),
+            abandoned=workers,
+        )
+
+    def read_anchor(self) -> Head | None:
+        """Return the last audit record that was anchored, or None in a new store."""
+        with self._translated():
+            row = self._connection.execute("SELECT seq, hash FROM anchor").fetchone()
+        return None if row is None else Head(int(row[0]), str(row[1]))
+
+    def incident(self, incident: IncidentId) -> Incident | None:
+        """Return one incident, or None when it is not known (any more)."""
+        with self._translated():
+            rows = self._connection.execute("SELECT doc FROM incidents WHERE id = ?", (incident,))
+            found = self._decoded(_INCIDENT, rows)
+        return found[0] if found else None
+
+    def incidents(self, *, limit: int = 100, open_only: bool = False) -> tuple[Incident, ...]:
+        """Return incidents, newest first."""
+        wanted = "WHERE ended = 0" if open_only else ""
+        # The only text put together here is one of two constants.
+        query = f"SELECT doc FROM incidents {wanted} ORDER BY opened_at DESC, id DESC LIMIT ?"  # noqa: S608
+        with self._translated():
+            return self._decoded(_INCIDENT, self._connection.execute(query, (limit,)))
+
+    def save(self, incidents: Sequence[Incident], ledger: Ledger | None = None) -> None:
+        """Make incidents and ledger durable in one transaction; a ledger of None stays as it is."""
+        rows = [(one.id, one.boot_id, one.ended, one.opened_at, to_json(one)) for one in incidents]
+        with self._transaction() as connection:
+            connection.executemany("INSERT OR REPLACE INTO incidents VALUES (?, ?, ?, ?, ?)", rows)
+            if ledger is not None:
+                connection.execute("INSERT OR REPLACE INTO ledger VALUES (1, ?)", (to_json(ledger),))
+
+    def anchor(self, head: Head) -> None:
+        """Make the audit log's head durable."""
+        with self._transaction() as connection:
+            connection.execute("INSERT OR REPLACE INTO anchor VALUES (1, ?, ?)", (head.seq, head.hash))
+
+    def remember(self, remembered: Remembered) -> None:
+        """Replace each part that is not None, all in one transaction."""
+        with self._transaction() as connection:
+            if remembered.holders is not None:
+                connection.execute("DELETE FROM remembered")
+                docs = [(to_json(one),) for one in remembered.holders]
+                connection.executemany("INSERT INTO remembered VALUES (?)", docs)
+            if remembered.baselines is not None:
+                connection.execute("DELETE FROM baselines")
+                least = [(one.gpu, one.key, one.used_bytes) for one in remembered.baselines]
+                connection.executemany("INSERT OR REPLACE INTO baselines VALUES (?, ?, ?)", least)
+            if remembered.abandoned is not None:
+                connection.execute("DELETE FROM abandoned")
+                workers = [(one.role, to_json(one)) for one in remembered.abandoned]
+                connection.executemany("INSERT OR REPLACE INTO abandoned VALUES (?, ?)", workers)
+
+    def _prepare(self, purpose: str) -> None:
+        """Check every page, bring the schema up to date, and set how durable a commit is."""
+        with self._translated():
+            found = [str(row[0]) for row in self._connection.execute("PRAGMA quick_check(3)")]
+        if found != ["ok"]:
+            raise corrupt_store(self._path, "; ".join(found))
+        with self._translated():
+            migrate(self._connection, self._path, purpose)
+            if purpose == "write":
+                self._connection.execute("PRAGMA synchronous=FULL")
+                self._connection.execute(_FORGET_OLDEST, (_MOST_ENDED,))
+
+    def _decoded(self, decoder: Decoder[T], rows: sqlite3.Cursor) -> tuple[T, ...]:
+        """Return each row's document; raise CorruptStoreError for one that is none."""
+        try:
+            return tuple(decoder.decode(str(row[0])) for row in rows.fetchall())
+        except ValueError as error:
+            raise corrupt_store(self._path, f"a row can't be read: {error}") from error
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """Run the block in one durable transaction, or leave everything as it was."""
+        with self._translated():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turn SQLite's errors into ours."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise store_error(self._path, error) from error
+
+
+def _connected(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    """Return a connection; a store on a read-only disk is read as it lies, when no journal is pending."""
+    place = f"file:{quote(str(path))}?mode={'ro' if read_only else 'rw'}"
+    connection = sqlite3.connect(place, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
+    try:
+        connection.execute("PRAGMA user_version").fetchone()
+    except sqlite3.OperationalError:
+        connection.close()
+        journal = path.with_name(f"{path.name}-wal")
+        if not read_only or (journal.exists() and journal.stat().st_size > 0):
+            raise
+        return sqlite3.connect(f"{place}&immutable=1", uri=True, isolation_level=None)
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection

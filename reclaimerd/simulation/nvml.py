@@ -1,0 +1,175 @@
+"""The NVML calls we use, answered by the simulated host: the second half of `model.ports.NvmlPort`.
+
+Memory and process lists come from the claims that real processes hold. It may block for ever
+where host.toml says so: that is what a wedged driver does.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from reclaimerd.errors import DriverAbsentError
+from reclaimerd.model.identity import DeviceNumber, GpuUuid
+from reclaimerd.model.reading import Absent, Known, Reading, Unreadable
+from reclaimerd.model.snapshot import (
+    ContextKind,
+    GpuMemory,
+    GpuProcess,
+    GpuReading,
+    HostGpus,
+    RecoveryAction,
+    Utilisation,
+    unreadable_gpu,
+)
+from reclaimerd.simulation.claims import Claim, live_claims, read_start_ticks
+from reclaimerd.simulation.host import SimulatedGpu, SimulatedHost, read_simulated_host
+
+T = TypeVar("T")
+
+KEEPER_FILE = "keeper.json"
+NOT_SUPPORTED = "not supported"
+
+
+class SimulatedNvml:
+    """The simulated driver of one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def read_host(self) -> HostGpus:
+        """Return every simulated GPU; may block, as host.toml says.
+
+        Raises UnsuitableHostError for a faulty host.toml, DriverAbsentError without a keeper.
+        """
+        host = read_simulated_host(self._directory)
+        misbehave(host)
+        root = None if host.all_processes else read_keeper_pid(self._directory)
+        claims = live_claims(self._directory)
+        gpus: list[GpuReading] = []
+        failures: list[str] = []
+        for index, gpu in enumerate(host.gpus):
+            try:
+                gpus.append(_gpu_reading(index, gpu, host, claims))
+            except OSError as error:
+                failures.append(f"GPU {index}: identity could not be read: {error}")
+        shared: list[DeviceNumber] = []
+        for path in host.shared_devices:
+            try:
+                shared.append(read_device_number(path))
+            except OSError as error:
+                failures.append(f"shared device: {error}")
+        return HostGpus(
+            driver_version=host.driver_version,
+            gpus=tuple(gpus),
+            shared_devices=tuple(shared),
+            simulated_root=root,
+            simulated=True,
+            failures=tuple(failures),
+        )
+
+    def close(self) -> None:
+        """Do nothing: the simulation keeps no handle between reads."""
+
+
+def misbehave(host: SimulatedHost) -> None:
+    """Be slow, blocked or hung, as host.toml says."""
+    if host.slow_seconds:
+        time.sleep(host.slow_seconds)
+    if host.block_on:
+        Path(host.block_on).read_bytes()
+    if host.hang:
+        hang_for_ever()
+
+
+def hang_for_ever() -> None:
+    """Block for ever, deaf to SIGTERM."""
+    with contextlib.suppress(ValueError):  # only a main thread may say so
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        signal.pause()
+
+
+def read_keeper_pid(directory: Path) -> int:
+    """Return the pid of the living keeper; raises DriverAbsentError when it is gone."""
+    try:
+        entries = json.loads((directory / KEEPER_FILE).read_text(encoding="utf-8"))
+        pid, start_ticks = int(entries["pid"]), int(entries["start_ticks"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DriverAbsentError(
+            f"the simulation in {directory} has no keeper",
+            "start one, or set all_processes = true in host.toml",
+        ) from error
+    if read_start_ticks(pid) != start_ticks:
+        raise DriverAbsentError(f"the keeper of the simulation in {directory} is gone", "start it again")
+    return pid
+
+
+def read_device_number(path: str) -> DeviceNumber:
+    """Return the device number of a node; raises OSError when it is not there or is no device."""
+    number = Path(path).stat().st_rdev
+    if not number:
+        raise OSError(f"{path} is not a device node")
+    return DeviceNumber(os.major(number), os.minor(number))
+
+
+def _gpu_reading(index: int, gpu: SimulatedGpu, host: SimulatedHost, claims: Sequence[Claim]) -> GpuReading:
+    identity_fault = host.failure(gpu.uuid, "identity")
+    if identity_fault:
+        raise OSError(identity_fault)
+    mine = [claim for claim in claims if claim.gpu == gpu.uuid]
+
+    def reading(call: str, value: T) -> Reading[T]:
+        why = host.failure(gpu.uuid, call)
+        if why == NOT_SUPPORTED:
+            return Absent(why)
+        return Unreadable(why) if why else Known(value)
+
+    whole = GpuReading(
+        uuid=GpuUuid(gpu.uuid),
+        index=index,
+        pci_address=gpu.pci.lower(),
+        minor=index,
+        name=gpu.name,
+        device=read_device_number(gpu.device),
+        memory=reading(
+            "memory",
+            GpuMemory(gpu.total_bytes, sum(claim.used_bytes for claim in mine), gpu.reserved_bytes),
+        ),
+        processes=reading("processes", listed_processes(mine, host.failure(gpu.uuid, "process_memory"))),
+        utilisation=Absent("not offered while MIG is enabled")
+        if gpu.mig
+        else reading("utilisation", Utilisation(gpu.utilisation_percent, 0)),
+        mig=reading("mig", gpu.mig),
+        persistence=reading("persistence", gpu.persistence),
+        recovery_action=reading("recovery_action", _recovery_action(gpu.recovery_action)),
+    )
+    lost = host.failure(gpu.uuid, "handle")
+    return unreadable_gpu(whole, lost) if lost else whole
+
+
+def listed_processes(claims: Sequence[Claim], unreadable: str = "") -> tuple[GpuProcess, ...]:
+    """Return one row for each owner, dead or alive, with the sum of its living claims.
+
+    With `unreadable` the rows stand and their sums do not, as where the driver gives none.
+    """
+    sums: dict[int, int] = {}
+    contexts: dict[int, ContextKind] = {}
+    for claim in claims:
+        sums[claim.pid] = sums.get(claim.pid, 0) + claim.used_bytes
+        contexts[claim.pid] = min(contexts.get(claim.pid, claim.context), claim.context)
+    return tuple(
+        GpuProcess(pid, Unreadable(unreadable) if unreadable else Known(sums[pid]), contexts[pid])
+        for pid in sorted(sums)
+    )
+
+
+def _recovery_action(word: str) -> RecoveryAction:
+    try:
+        return RecoveryAction(word)
+    except ValueError:
+        return RecoveryAction.UNKNOWN

@@ -1,0 +1,104 @@
+"""The files that ship: they load, they enforce nothing unless they say so, and they drift nowhere."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from reclaimerd.config.check import check
+from reclaimerd.config.lines import KeyPath, key_lines
+from reclaimerd.config.load import load
+from reclaimerd.config.typed import known_keys
+from reclaimerd.model.policy import Mode, Policy
+
+CONFIG = Path(__file__).resolve().parents[2] / "config"
+SHIPPED = CONFIG / "reclaimerd.toml"
+EXAMPLES = sorted((CONFIG / "examples").glob("*.toml"))
+
+
+def uncommented() -> str:
+    """Return the shipped file with every commented key taken into force."""
+    return re.sub(r"(?m)^#(?=[a-z_\[])", "", SHIPPED.read_text(encoding="utf-8"))
+
+
+def without_positions(path: KeyPath) -> KeyPath:
+    """Return a key path without its list positions."""
+    return tuple(part for part in path if isinstance(part, str))
+
+
+def test_the_shipped_file_is_the_built_in_policy() -> None:
+    """It has no fault, enforces nothing, and equals what holds without a file."""
+    assert check(SHIPPED) == ()
+    policy = load(SHIPPED, enforce_ownership=False).policy
+    assert replace(policy, digest="built-in", source="") == Policy()
+    assert policy.mode is Mode.OBSERVE
+
+
+def test_every_commented_default_is_the_true_one(tmp_path: Path) -> None:
+    """With each key taken into force the settings stay the same; only the sample rule comes in."""
+    path = tmp_path / "all.toml"
+    path.write_text(uncommented(), encoding="utf-8")
+    assert check(path) == ()
+    policy = load(path, enforce_ownership=False).policy
+    assert replace(policy, rules=(), protections=(), digest="built-in", source="") == Policy()
+    (rule,) = policy.rules
+    defaults = Policy().ladder
+    assert (rule.sigterm_seconds, rule.sigkill_seconds) == (
+        defaults.sigterm_seconds,
+        defaults.sigkill_seconds,
+    )
+    assert rule.mode is Mode.OBSERVE
+
+
+def test_every_key_stands_in_the_shipped_file() -> None:
+    """No key of the schema is left out of what the administrator reads."""
+    written = {without_positions(path) for path in key_lines(uncommented())}
+    known: Mapping[KeyPath, tuple[str, ...]] = known_keys()
+    sides = {("rule", "match"), ("rule", "exempt")}
+    wanted = {(*table, key) for table, keys in known.items() for key in keys if table != ("rule", "exempt")}
+    assert wanted <= written
+    assert sides <= written
+
+
+def test_the_built_in_rule_defaults_are_those_of_the_sample(tmp_path: Path) -> None:
+    """The sample rule's commented values are what a rule gets without them."""
+    path = tmp_path / "all.toml"
+    path.write_text(uncommented(), encoding="utf-8")
+    (sample,) = load(path, enforce_ownership=False).policy.rules
+    path.write_text('[[rule]]\nname = "over-cap"\nabove = "8GiB"\n', encoding="utf-8")
+    (bare,) = load(path, enforce_ownership=False).policy.rules
+    same = replace(
+        sample,
+        match=bare.match,
+        exempt=bare.exempt,
+        sigterm_seconds=None,
+        sigkill_seconds=None,
+    )
+    assert same == bare
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_each_example_loads(path: Path) -> None:
+    """An example has no fault."""
+    assert check(path) == ()
+
+
+def test_the_examples_are_there() -> None:
+    """The three that the documents name."""
+    assert {path.name for path in EXAMPLES} >= {"memory-cap.toml", "demo.toml", "dry-run-first.toml"}
+
+
+def test_the_demo_policy_is_the_one_that_is_shown() -> None:
+    """The demo runs on the very file that the reader sees among the examples."""
+    packaged = resources.files("reclaimerd.simulation").joinpath("demo.toml").read_bytes()
+    assert packaged == (CONFIG / "examples" / "demo.toml").read_bytes()
+
+
+def test_dry_run_first_enforces_nothing() -> None:
+    """Neither the daemon nor a rule of it acts."""
+    policy = load(CONFIG / "examples" / "dry-run-first.toml", enforce_ownership=False).policy
+    assert policy.mode is Mode.DRY_RUN
+    assert all(rule.mode is Mode.DRY_RUN for rule in policy.rules)

@@ -1,0 +1,53 @@
+"""Fakes of what `act` is handed: they note what was asked and give a set answer."""
+
+from dataclasses import dataclass, field
+
+from reclaimerd.act.members import Admitted, NotAdmitted
+from reclaimerd.model.identity import GpuUuid, ProcessRef
+from reclaimerd.model.incident import Outcome, OutcomeKind
+from reclaimerd.model.step import DrainRequest, Step
+
+
+@dataclass(frozen=True, slots=True)
+class FakeReset:
+    """A reset tool with one answer per GPU (RESET_DONE where none is set)."""
+
+    answers: dict[GpuUuid, Outcome] = field(default_factory=dict)
+    asked: list[GpuUuid] = field(default_factory=list)
+
+    async def reset(self, gpu: GpuUuid) -> Outcome:
+        """Note the GPU and answer."""
+        self.asked.append(gpu)
+        return self.answers.get(gpu, Outcome(OutcomeKind.RESET_DONE, "was successfully reset"))
+
+
+@dataclass(frozen=True, slots=True)
+class FakeDrain:
+    """A scheduler that takes every request."""
+
+    asked: list[DrainRequest] = field(default_factory=list)
+
+    async def request(self, request: DrainRequest) -> Outcome:
+        """Note the request and accept it."""
+        self.asked.append(request)
+        return Outcome(OutcomeKind.ACCEPTED, "noted")
+
+
+@dataclass(frozen=True, slots=True)
+class FakeJudge:
+    """Admits the members it knows, unless it has a reason not to; an unknown pid is no."""
+
+    known: dict[int, ProcessRef] = field(default_factory=dict)
+    refusal: str = ""
+    asked: list[tuple[int, ...]] = field(default_factory=list)
+
+    async def __call__(self, step: Step, pids: tuple[int, ...]) -> Admitted | NotAdmitted:
+        """Note the pids and answer."""
+        del step
+        self.asked.append(pids)
+        if self.refusal:
+            return NotAdmitted(self.refusal)
+        unknown = [pid for pid in pids if pid not in self.known]
+        if unknown:
+            return NotAdmitted(f"nobody judged {unknown}")
+        return Admitted(tuple(self.known[pid] for pid in pids))

@@ -1,0 +1,194 @@
+"""The simulated driver misbehaves as host.toml says, and only there."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reclaimerd.errors import DriverAbsentError, UnsuitableHostError
+from reclaimerd.model.reading import Absent, Known, Unreadable
+from reclaimerd.model.snapshot import ContextKind, RecoveryAction
+from reclaimerd.simulation.claims import OutOfGpuMemoryError, live_claims, own_claim, take_claim
+from reclaimerd.simulation.host import SimulatedHost, read_simulated_host, write_simulated_host
+from reclaimerd.simulation.keeper import Keeper
+from reclaimerd.simulation.nvml import SimulatedNvml
+from tests.rigs.raw_fuse import RawFuse, why_unavailable
+from tests.rigs.simulated import (
+    GIB,
+    TWO_GPUS,
+    dead_within,
+    gpu_of,
+    ignores_sigterm,
+    signal_through_pidfd,
+    state_of,
+    wait_until,
+)
+
+READER = """
+import sys
+from pathlib import Path
+from reclaimerd.simulation.nvml import SimulatedNvml
+print("asking", flush=True)
+SimulatedNvml(Path(sys.argv[1])).read_host()
+print("answered", flush=True)
+"""
+
+
+@pytest.fixture
+def keeper(tmp_path: Path) -> Iterator[Keeper]:
+    """Return a simulated host with two GPUs."""
+    with Keeper(tmp_path / "sim", TWO_GPUS) as standing:
+        yield standing
+
+
+def change(keeper: Keeper, **fields: object) -> SimulatedHost:
+    """Change host.toml; the next call sees it."""
+    host = replace(read_simulated_host(keeper.directory), **fields)  # type: ignore[arg-type] # any field
+    write_simulated_host(keeper.directory, host)
+    return host
+
+
+@pytest.mark.process
+def test_a_failure_is_one_reading_of_one_gpu(keeper: Keeper) -> None:
+    """A failing call is unreadable or absent there; the other GPU is read as ever."""
+    nvml = SimulatedNvml(keeper.directory)
+    change(keeper, fail={"GPU-a": {"memory": "no permission", "utilisation": "not supported"}})
+    first, second = nvml.read_host().gpus
+    assert first.memory == Unreadable("no permission")
+    assert first.utilisation == Absent("not supported")
+    assert isinstance(first.processes, Known)
+    assert isinstance(second.memory, Known)
+
+
+@pytest.mark.process
+def test_rows_may_stand_without_their_memory(keeper: Keeper) -> None:
+    """With process_memory failing the pid is listed and its bytes are unreadable, not 0."""
+    pid = keeper.launch("--gpu", "GPU-a", "--bytes", "1GiB").pid
+    change(keeper, fail={"GPU-a": {"process_memory": "not available"}})
+    processes = gpu_of(SimulatedNvml(keeper.directory), "GPU-a").processes
+    assert isinstance(processes, Known)
+    assert [(row.pid, row.used_bytes) for row in processes.value] == [(pid, Unreadable("not available"))]
+
+
+@pytest.mark.process
+def test_a_lost_gpu_and_one_without_identity(keeper: Keeper) -> None:
+    """A lost GPU keeps its identity; one without identity is a sentence, and neither hides the other."""
+    change(keeper, fail={"GPU-a": {"handle": "GPU is lost"}})
+    nvml = SimulatedNvml(keeper.directory)
+    lost = gpu_of(nvml, "GPU-a")
+    assert (lost.memory, lost.processes) == (Unreadable("GPU is lost"), Unreadable("GPU is lost"))
+    change(keeper, fail={"GPU-a": {"identity": "no answer"}})
+    host = nvml.read_host()
+    assert [gpu.uuid for gpu in host.gpus] == ["GPU-b"]
+    assert "no answer" in host.failures[0]
+
+
+@pytest.mark.process
+def test_modes_and_recovery_actions_are_read_anew(keeper: Keeper) -> None:
+    """What a person writes into host.toml is the next reading; a word we don't know is UNKNOWN."""
+    nvml = SimulatedNvml(keeper.directory)
+    host = read_simulated_host(keeper.directory)
+    first = replace(host.gpus[0], mig=True, persistence=True, recovery_action="node_reboot", reserved_bytes=5)
+    second = replace(host.gpus[1], recovery_action="dance", utilisation_percent=80)
+    change(keeper, gpus=(first, second), shared_devices=("/dev/null", "/nowhere"))
+    read = nvml.read_host()
+    assert (read.gpus[0].mig, read.gpus[0].persistence) == (Known(True), Known(True))
+    assert isinstance(read.gpus[0].utilisation, Absent)
+    assert read.gpus[0].recovery_action == Known(RecoveryAction.NODE_REBOOT)
+    assert read.gpus[1].recovery_action == Known(RecoveryAction.UNKNOWN)
+    assert [(number.major, number.minor) for number in read.shared_devices] == [(1, 3)]
+    assert "/nowhere" in read.failures[0]
+
+
+@pytest.mark.process
+def test_a_hung_driver_hangs_deaf_to_sigterm(keeper: Keeper) -> None:
+    """The reader neither answers nor obeys SIGTERM; SIGKILL ends it."""
+    change(keeper, hang=True)
+    with subprocess.Popen(
+        [sys.executable, "-c", READER, str(keeper.directory)], stdout=subprocess.PIPE, text=True,
+    ) as reader:  # fmt: skip
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "asking\n"
+        wait_until(lambda: ignores_sigterm(reader.pid), "hung")
+        assert not dead_within(signal_through_pidfd(reader.pid, signal.SIGTERM), 0.3)
+        reader.kill()
+        assert reader.stdout.read() == ""
+
+
+@pytest.mark.process
+@pytest.mark.root
+@pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable() or "raw FUSE is there")
+def test_a_blocked_driver_survives_sigkill(keeper: Keeper) -> None:
+    """With block_on a withheld read puts the reader into a real D; freed, it goes."""
+    with RawFuse(withhold="read") as fuse:
+        change(keeper, block_on=str(fuse.path("wedge")))
+        with subprocess.Popen(
+            [sys.executable, "-c", READER, str(keeper.directory)], stdout=subprocess.PIPE, text=True,
+        ) as reader:  # fmt: skip
+            fuse.wait_withheld()
+            pidfd = signal_through_pidfd(reader.pid, signal.SIGKILL)
+            assert not dead_within(pidfd, 0.3)
+            assert state_of(reader.pid) == "D"
+            fuse.release()
+            assert reader.wait(5) == -signal.SIGKILL
+
+
+@pytest.mark.process
+def test_without_its_keeper_there_is_no_driver(keeper: Keeper) -> None:
+    """A keeper that is gone, or whose pid another has, is an absent driver; all_processes needs none."""
+    nvml = SimulatedNvml(keeper.directory)
+    assert nvml.read_host().simulated_root == keeper.pid
+    file = keeper.directory / "keeper.json"
+    text = file.read_text()
+    file.write_text(json.dumps({"pid": os.getpid(), "start_ticks": 1}))
+    with pytest.raises(DriverAbsentError, match="gone"):
+        nvml.read_host()
+    file.unlink()
+    with pytest.raises(DriverAbsentError, match="no keeper"):
+        nvml.read_host()
+    change(keeper, all_processes=True)
+    assert nvml.read_host().simulated_root is None
+    file.write_text(text)
+
+
+def test_no_directory_is_no_simulated_host(tmp_path: Path) -> None:
+    """A wrong --simulate is said in one sentence."""
+    with pytest.raises(UnsuitableHostError, match="no simulated host"):
+        SimulatedNvml(tmp_path / "nowhere").read_host()
+
+
+def test_a_claim_lives_as_long_as_its_descriptor(tmp_path: Path) -> None:
+    """Closed, it is no claim any more; a stale file counts for nothing and readers disturb nobody."""
+    (tmp_path / "claims").mkdir()
+    mine = own_claim("GPU-a", GIB, ContextKind.MPS)
+    descriptor = take_claim(tmp_path, mine, 2 * GIB)
+    assert live_claims(tmp_path) == (mine,)
+    assert live_claims(tmp_path) == (mine,)
+    assert mine.pid == os.getpid()
+    with pytest.raises(OutOfGpuMemoryError):
+        take_claim(tmp_path, own_claim("GPU-a", 2 * GIB, ContextKind.COMPUTE), 2 * GIB)
+    os.close(descriptor)
+    assert live_claims(tmp_path) == ()
+    assert len(list((tmp_path / "claims").iterdir())) == 1
+
+
+def test_a_broken_claim_is_named(tmp_path: Path) -> None:
+    """A held file that is no claim raises with its path; it is never taken for 0 bytes."""
+    (tmp_path / "claims").mkdir()
+    descriptor = take_claim(tmp_path, own_claim("GPU-a", 1, ContextKind.COMPUTE), 5)
+    os.ftruncate(descriptor, 3)
+    with pytest.raises(ValueError, match="a broken claim"):
+        live_claims(tmp_path)
+    os.close(descriptor)
+
+
+def test_without_its_folder_the_claims_are_unknown(tmp_path: Path) -> None:
+    """A missing folder raises: it never reads as "nobody holds memory"."""
+    with pytest.raises(FileNotFoundError):
+        live_claims(tmp_path)
