@@ -108,16 +108,16 @@ def _consider(step: Step, incident: Incident, context: GateContext, round_: _Rou
     incident = _with_unlisted(round_.draft, incident, step.stage)
     match admit(step, incident, context):
         case Permit() as permit:
-            _intend(permit, incident, round_)
+            _intend(permit, incident, context, round_)
         case Refusal() as refusal:
             _refuse(refusal, incident, context, round_)
 
 
-def _intend(permit: Permit, incident: Incident, round_: _Round) -> None:
+def _intend(permit: Permit, incident: Incident, context: GateContext, round_: _Round) -> None:
     step = permit.step
     attempt = Attempt(new_attempt_id(incident), step.stage, step.targets, intent_at=round_.now.wall)
     ledger = round_.draft.ledger
-    spends = spends_of(permit, incident, round_.now.wall)
+    spends = spends_of(permit, incident, context)
     round_.draft.put_ledger(replace(ledger, spends=ledger.spends + spends))
     incident = replace(with_intent(incident, attempt), last_refusal="")
     round_.draft.put(incident, [entries.intent(incident, attempt, permit)])

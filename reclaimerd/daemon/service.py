@@ -23,7 +23,7 @@ from reclaimerd.errors import CorruptStoreError, ReclaimerdError, RecordError, U
 from reclaimerd.model.audit_record import AuditEntry, RecordKind
 from reclaimerd.model.policy import Scope
 from reclaimerd.model.ports import Batch
-from reclaimerd.model.snapshot import DriverState
+from reclaimerd.model.snapshot import DriverState, ProcessLook
 from reclaimerd.observe.probe import Answered
 from reclaimerd.record import logs
 from reclaimerd.record.store import AbandonedWorker, Remembered
@@ -107,7 +107,11 @@ class Service:
             case Scope.TREE:
                 answer = await self.engine.procfs.ask("descendants", {"pid": order.pid})
             case Scope.WORKLOAD:
-                answer = await self.engine.procfs.ask("workload", {"pid": order.pid})
+                look = (await self.engine.procfs.ask_each([order.pid])).get(order.pid)
+                if not isinstance(look, ProcessLook) or not look.reading.workload.path:
+                    return ()
+                place = look.reading.workload
+                answer = await self.engine.procfs.ask("members", {"cgroup": [place.controller, place.path]})
         if isinstance(answer, Answered) and isinstance(answer.parts[0], dict):
             return tuple(int(pid) for pid in answer.parts[0]["pids"])
         return ()

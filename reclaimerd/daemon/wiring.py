@@ -21,7 +21,9 @@ from reclaimerd.daemon.groups import group_id
 from reclaimerd.daemon.last_look import Judged, LastLooker
 from reclaimerd.daemon.this_host import host_name, read_ancestors, read_boot_id, read_own_ref, sees_host_pids
 from reclaimerd.daemon.writing import MadeNothing, claim_writer
+from reclaimerd.errors import RecordError
 from reclaimerd.host.child import Finished, Overran, run_bounded
+from reclaimerd.host.files import ensure_directory
 from reclaimerd.judge.evaluate import JudgeContext
 from reclaimerd.judge.exit_path import state_word
 from reclaimerd.judge.protections import Ours, program_globs
@@ -285,8 +287,10 @@ def _executor(
         return await run_bounded(argv, deadline_seconds=deadline_seconds, kill_at_deadline=kill_at_deadline)
 
     async def write(path: Path, content: bytes) -> None:
-        if recorder is not None:
-            await recorder.write_file(path, content)
+        if recorder is None:
+            raise RecordError("this engine only reads and writes no request")
+        await recorder.off_loop(lambda: ensure_directory(path.parent, 0o700), "making the drain directory")
+        await recorder.write_file(path, content)
 
     directory = Path(policy.drain.directory) if policy.drain.directory else part.paths.state_dir / "drain"
     return Executor(

@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
@@ -23,6 +24,8 @@ from reclaimerd.daemon.worker_desks import Desk, NvmlDesk, ProcfsDesk
 from reclaimerd.errors import DriverAbsentError, ReclaimerdError, UnsuitableHostError
 
 ROLES = ("nvml", "procfs")
+_WAIT_SECONDS = 0.02
+_FULL_BYTES = 64 * 1024
 _STAT_START_TICKS = 19  # proc(5) stat, field 22, counted after the comm's last bracket
 _USAGE = "usage: worker --role nvml|procfs --fd N [--simulate DIR]"
 
@@ -43,23 +46,55 @@ def command_for(role: str, simulate: Path | None = None) -> Callable[[int], list
 
 
 class Channel:
-    """Our end of the socket; answers may come from two threads."""
+    """Our end of the socket; answers may come from several threads.
 
-    __slots__ = ("_lines", "_lock", "_sock")
+    Parts wait at most 20 ms for company (a wake-up of the parent costs more than a look), and a thread
+    of its own sends them: when the next look hangs, the parent must know which were answered.
+    """
+
+    __slots__ = ("_lines", "_lock", "_sock", "_unsent", "_waiting")
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._lock = threading.Lock()
         self._lines = sock.makefile("rb")
+        self._unsent = bytearray()
+        self._waiting = threading.Event()
+        threading.Thread(target=self._send_waiting, daemon=True).start()
 
     def send(self, message: object) -> None:
-        """Write one line; a parent that is gone ends us."""
+        """Write one line, and what waits before it."""
+        self._put(message)
+        self._flush()
+
+    def send_part(self, number: object, part: object) -> None:
+        """Write one part of an answer, now or within 20 ms."""
+        self._put({"id": number, "part": part})
+        if len(self._unsent) > _FULL_BYTES:
+            self._flush()
+        else:
+            self._waiting.set()
+
+    def _put(self, message: object) -> None:
         line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        with self._lock:
+            self._unsent += line
+
+    def _flush(self) -> None:
+        """Send what waits; a parent that is gone ends us."""
         try:
             with self._lock:
-                self._sock.sendall(line)
+                self._sock.sendall(self._unsent)
+                self._unsent.clear()
         except OSError:
             os._exit(0)
+
+    def _send_waiting(self) -> NoReturn:
+        while True:
+            self._waiting.wait()
+            self._waiting.clear()
+            time.sleep(_WAIT_SECONDS)
+            self._flush()
 
     def receive(self) -> Mapping[str, object] | None:
         """Return the next request, None at the end; raises ValueError for what is no JSON object."""
@@ -102,7 +137,7 @@ def serve(channel: Channel, desk: Desk) -> None:
         args = request.get("args")
 
         def emit(part: object, number: object = number) -> None:
-            channel.send({"id": number, "part": part})
+            channel.send_part(number, part)
 
         try:
             desk.answer(str(request.get("op")), args if isinstance(args, dict) else {}, emit)

@@ -104,7 +104,7 @@ class ProcfsDesk:
         self._reader = reader
 
     def answer(self, op: str, args: Args, emit: Emit) -> None:
-        """Answer watch, look, scan, descendants, host_files, start_of and stack."""
+        """Answer watch, look, scan, descendants, members, peer, host_files, start_of and stack."""
         match op:
             case "watch":
                 self._reader.watch_devices(_devices(args))
@@ -124,6 +124,8 @@ class ProcfsDesk:
 
                 found = read_host_files(_texts(args, "globs"))
                 emit({"files": [[path, file.device, file.inode] for path, file in found.items()]})
+            case "peer" | "members":
+                emit(_of_peers(op, args))
             case "start_of":
                 emit(self._start_of(_number(args, "pid")))
             case "stack":
@@ -163,6 +165,15 @@ class ProcfsDesk:
             for task in reading.tasks
         ]
         return {"start_ticks": reading.ref.start_ticks, "all_exiting": all(leaving)}
+
+
+def _of_peers(op: str, args: Args) -> object:
+    from reclaimerd.observe.peers import read_members, read_peer_place  # noqa: PLC0415  # lazy as above
+
+    if op == "peer":
+        return read_peer_place(_number(args, "pid"))
+    controller, path = _texts(args, "cgroup")
+    return {"pids": list(read_members(controller, path))}
 
 
 def read_stack(pid: int) -> str:

@@ -133,9 +133,8 @@ def _driver_doubt(snapshot: Snapshot) -> str:
 def _state_doubt(reading: ProcessReading, rows: tuple[Holder, ...]) -> str:
     if all(row.remembered for row in rows):
         return "it is remembered as a holder, and nothing shows it now"
-    live = live_tasks(reading)
     # A thread or a leader that ends by itself does not end the process: only all of them together do.
-    if not live or all(is_exiting(task) for task in live) or is_dumping(reading):
+    if all(is_exiting(task) for task in live_tasks(reading)) or is_dumping(reading):
         return f"it is {state_word(reading)} already"
     return ""
 

@@ -8,10 +8,10 @@ For the procfs worker alone: any of these reads may hang on a hostile process.
 import errno
 import os
 
-READ_BYTES = 1 << 16
 MOST_BYTES = 32 << 20
 """How much of one file is read at most."""
 _PIECE_BYTES = 1 << 16
+_FIRST_BYTES = 1 << 13
 
 
 def words_of(error: OSError) -> str:
@@ -55,13 +55,20 @@ def read_descriptor_count(folder: bytes) -> int:
         return -1
 
 
-def read_text(directory: int, name: str, most: int = READ_BYTES) -> str:
-    """Return a small proc file's text (the kernel gives these in one read); raises OSError."""
+def read_text(directory: int, name: str, most: int = MOST_BYTES) -> str:
+    """Return a proc file's text, at most about `most` bytes of it; raises OSError.
+
+    Small ones come whole in the first read; many groups or long cgroup paths need more.
+    """
     descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
     try:
-        return os.read(descriptor, most).decode("utf-8", "surrogateescape")
+        text = piece = os.read(descriptor, _FIRST_BYTES)
+        while len(piece) == _FIRST_BYTES and len(text) < most:
+            piece = os.read(descriptor, _FIRST_BYTES)
+            text += piece
     finally:
         os.close(descriptor)
+    return text.decode("utf-8", "surrogateescape")
 
 
 def read_vital(directory: int, name: str, pid: int) -> str:

@@ -25,6 +25,8 @@ EXIT_SYSCALL = {"x86_64": 60, "aarch64": 93}
 """The raw exit(2), which ends one thread (arch/*/syscall tables); libc's exit ends them all."""
 PR_SET_PDEATHSIG = 1
 THREAD_STACK_BYTES = 64 << 10
+BECOME_SECONDS = "86400"
+"""What the program is told to wait: the keeper ends it long before."""
 LEAVE_POLL_SECONDS = 0.02
 RECORDED_SIGNALS = (
     signal.SIGTERM,
@@ -53,6 +55,9 @@ def options_of(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--exit-leader", action="store_true", help="the main thread leaves, another lives on")
     parser.add_argument("--fork-and-leave", action="store_true", help="a child inherits; the parent exits")
     parser.add_argument("--leave-on", type=Path, help="the parent exits when this file appears")
+    parser.add_argument(
+        "--become", help="after ready, become this program (`sleep`), keeping all descriptors"
+    )
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--stuck-on", type=Path, help="opened first, so that its flush blocks the exit")
     parser.add_argument("--grow", type=size_bytes, default=0, help="allocate this much more, again and again")
@@ -84,6 +89,8 @@ def main(argv: Sequence[str]) -> NoReturn:
     _say_ready(child)
     if child is not None:
         _leave(options.leave_on)
+    if options.become is not None:
+        _become(options.become, kept)
     if options.stop_self:
         os.kill(os.getpid(), signal.SIGSTOP)
     if options.exit_leader:
@@ -144,6 +151,13 @@ def _say_ready(child: int | None) -> None:
     os.dup2(silence, sys.stdout.fileno())
     os.dup2(silence, sys.stderr.fileno())
     os.close(silence)
+
+
+def _become(program: str, kept: list[int]) -> NoReturn:
+    """Become another program: same pid, same start, same descriptors, another exe."""
+    for descriptor in kept:
+        os.set_inheritable(descriptor, True)
+    os.execv(program, [program, BECOME_SECONDS])  # noqa: S606  # no shell is wanted
 
 
 def _leave(leave_on: Path | None) -> NoReturn:

@@ -444,6 +444,15 @@ def test_the_reset_gate_binds_everyone() -> None:
         assert refused(asked, a_context()) == [ReasonKind.HOLDERS]
 
 
+def test_the_reset_gate_looks_at_members_that_hold_nothing_any_more() -> None:
+    """A member in the exit path that no source shows as a holder refuses, named by the step or not."""
+    leaving = a_process(tasks=(a_task(100, "R", PF_EXITING),))
+    step, incident = by_operator(Stage.RESET)
+    context = a_context(snapshot=a_snapshot(processes=[leaving]))
+    for targets in (step.targets, ()):
+        assert refused((replace(step, targets=targets), incident), context) == [ReasonKind.EXIT_PATH]
+
+
 def test_a_drain_needs_a_reason_whose_fault_domain_the_policy_drains_for() -> None:
     """No reason, or one that is the workload's fault, refuses; one a day by rule."""
     no_reason = a_context(drain_reason=None)

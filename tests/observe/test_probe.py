@@ -600,3 +600,49 @@ def test_an_unkillable_worker_is_abandoned_once_and_replaced_when_freed() -> Non
                 assert probe.worker_pids() != (pid,)
 
         asyncio.run(run())
+
+
+def test_a_question_behind_a_long_one_is_busy_not_unresponsive() -> None:
+    """Whoever queues longer than its own limit is told so, and it never counts against the driver."""
+
+    async def run() -> None:
+        async with _probe("time.sleep(1 if op == 'host' else 0); done()") as probe:
+            await _warm(probe)
+            asking = asyncio.ensure_future(probe.ask("host"))
+            await asyncio.sleep(0)
+            silent = await probe.ask("other", answer_within=0.1)
+            assert isinstance(silent, Silent)
+            assert silent.cause is SilentCause.BUSY
+            assert isinstance(await asking, Answered)
+            assert probe.state().kind is ProbeKind.OK
+
+    asyncio.run(run())
+
+
+def test_a_stack_that_cannot_be_had_is_no_text() -> None:
+    """Evidence is best effort: an error or silence gives no words, and no exception."""
+    body = "part({'stack': 'task 1: x'}) if args['pid'] == 1 else part(0); done()"
+
+    async def run() -> None:
+        async with _probe(body, role="procfs") as probe:
+            assert await probe.read_stack(1) == "task 1: x"
+            assert await probe.read_stack(2) == ""
+        lost = Probe("procfs", lambda _fd: ["/nonexistent/python"], _QUICK)
+        assert await lost.read_stack(1) == ""
+
+    asyncio.run(run())
+
+
+def test_an_answer_without_end_loses_the_worker() -> None:
+    """A worker out of order can't fill our memory."""
+    body = "while op == 'host': sock.sendall(b'x' * 1000000)\ndone()"
+
+    async def run() -> None:
+        async with _probe(body) as probe:
+            pid = await _warm(probe)
+            failed = await probe.ask("host")
+            assert isinstance(failed, Failed)
+            assert "without end" in failed.message
+            assert not _is_alive(pid)
+
+    asyncio.run(run())
