@@ -4,7 +4,6 @@ Sets the stage, starts `reclaimerd` as a child, follows it over the control sock
 everything away again, also on Ctrl-C. It signals nobody: the daemon does, and the keeper at the end.
 """
 
-import json
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from reclaimerd.cli.demo_cast import Stage, staged
 from reclaimerd.cli.demo_screen import Screen
 from reclaimerd.cli.http_socket import NoAnswer, Request, ask_daemon
+from reclaimerd.cli.render import show_json
 from reclaimerd.errors import ExitCode, ReclaimerdError
 from reclaimerd.record.audit_read import verify
 from reclaimerd.record.store import STORE_NAME, Store
@@ -30,6 +30,12 @@ START_SECONDS = 15.0
 STOP_SECONDS = 8.0
 SPARED_FOR_SECONDS = 1.0
 """How long the spared are watched after the last end: nothing may happen to them either."""
+_DIE_WITH_US = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 15)  # PR_SET_PDEATHSIG, SIGTERM (prctl(2)); exec keeps it
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Should the demo itself be killed, its daemon ends too: it would watch a host that is gone."""
 
 
 @dataclass(slots=True)
@@ -57,7 +63,7 @@ def run(*, as_json: bool, seconds: int) -> int:
         audit = _verified(stage)
         result = _result(stage, story, audit)
         if as_json:
-            sys.stdout.write(json.dumps(result, indent=2) + "\n")
+            show_json(result)
         else:
             screen.end(story.incidents, audit)
         return int(ExitCode.OK if _as_it_must(stage, story, result) else ExitCode.INTERNAL)
@@ -67,6 +73,9 @@ def run(*, as_json: bool, seconds: int) -> int:
 def _daemon(stage: Stage) -> "Iterator[None]":
     """Run the daemon on the stage; its end is asked for, and forced when it doesn't come."""
     argv = [
+        sys.executable,
+        "-c",
+        _DIE_WITH_US,
         sys.executable,
         "-m",
         "reclaimerd.daemon.main",

@@ -46,6 +46,8 @@ def impossible_combinations(policy: Policy, refused: frozenset[KeyPath]) -> tupl
         if not seen.touches((*base, "match"), (*base, "mode"), (*base, "action")):
             flaws += _match_flaws(rule, base)
     flaws += _twice("rule", [rule.name for rule in policy.rules])
+    flaws += _signature_flaws(policy, seen)
+    flaws += _twice("signature", [signature.name for signature in policy.signatures])
     flaws += _twice("protect", [protection.name for protection in policy.protections])
     return tuple(flaws)
 
@@ -100,6 +102,18 @@ def _protect_flaws(policy: Policy, seen: _Refused) -> Iterator[Flaw]:
             yield Flaw((*base, "name"), f'"{_BUILT_IN}" is the name of our own', "choose another name")
         if not seen.touches(base) and not (protection.exe or protection.unit or protection.uids):
             yield Flaw(base, "it protects nothing", "add exe, unit or uids")
+
+
+def _signature_flaws(policy: Policy, seen: _Refused) -> Iterator[Flaw]:
+    for index, signature in enumerate(policy.signatures):
+        base: KeyPath = ("signature", index)
+        told = {"name": signature.name, "meaning": signature.meaning, "mend": signature.mend}
+        for key, value in told.items():
+            if not value and not seen.touches((*base, key)):
+                yield Flaw((*base, key), "a signature must say it", f"add {key}")
+        places = signature.symbols or signature.modules or signature.kernel_threads
+        if not places and not seen.touches((*base, "symbols"), (*base, "modules"), (*base, "kernel_threads")):
+            yield Flaw(base, "it matches nothing", "add symbols, modules or kernel_threads")
 
 
 def _missing_flaws(rule: Rule, base: KeyPath, seen: _Refused) -> Iterator[Flaw]:

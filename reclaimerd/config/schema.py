@@ -85,6 +85,7 @@ class LadderTable:
     )
     sigkill_seconds: Annotated[PositiveDuration, Field(alias="sigkill")] = _LADDER.sigkill_seconds
     exit_grace_seconds: Annotated[PositiveDuration, Field(alias="exit_grace")] = _LADDER.exit_grace_seconds
+    core_grace_seconds: Annotated[PositiveDuration, Field(alias="core_grace")] = _LADDER.core_grace_seconds
     proof_seconds: Annotated[PositiveDuration, Field(alias="proof")] = _LADDER.proof_seconds
     reset_seconds: Annotated[PositiveDuration, Field(alias="reset")] = _LADDER.reset_seconds
 
@@ -134,6 +135,12 @@ class DrainTable:
 
     fault_domains: tuple[DomainWord, ...] = _DRAIN.fault_domains
     directory: Annotated[str, BeforeValidator(values.absolute_path_or_empty)] = _DRAIN.directory
+    driver_alarm_seconds: Annotated[PositiveDuration, Field(alias="driver_alarm")] = (
+        _DRAIN.driver_alarm_seconds
+    )
+    driver_drain_seconds: Annotated[PositiveDuration, Field(alias="driver_drain_after")] = (
+        _DRAIN.driver_drain_seconds
+    )
 
 
 @with_config(_CLOSED)
@@ -213,6 +220,24 @@ class ProtectTable:
 
 @with_config(_CLOSED)
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SignatureTable:
+    """`[[signature]]`: a place in the kernel where tasks hang, added to the package's own."""
+
+    name: Name = ""
+    title: str = ""
+    meaning: str = ""
+    mend: str = ""
+    fault_domain: DomainWord = FaultDomain.UNKNOWN
+    symbols: tuple[Word, ...] = ()
+    modules: tuple[Word, ...] = ()
+    within: tuple[Word, ...] = ()
+    kernel_threads: tuple[Word, ...] = ()
+    issue: str = ""
+    forbids_reset: StrictBool = True
+
+
+@with_config(_CLOSED)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyFile:
     """The whole file."""
 
@@ -226,4 +251,5 @@ class PolicyFile:
     audit: AuditTable = AuditTable()
     access: AccessTable = AccessTable()
     protect: tuple[ProtectTable, ...] = ()
+    signature: tuple[SignatureTable, ...] = ()
     rule: tuple[RuleTable, ...] = ()

@@ -38,8 +38,9 @@ _TABLES: Mapping[KeyPath, type[Any]] = {
     ("rule", "match"): schema.SelectorTable,
     ("rule", "exempt"): schema.SelectorTable,
     ("protect",): schema.ProtectTable,
+    ("signature",): schema.SignatureTable,
 }
-_TABLE_LISTS = frozenset({"rule", "protect"})
+_TABLE_LISTS = frozenset({"rule", "protect", "signature"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +167,7 @@ def _policy(file: schema.PolicyFile) -> Policy:
         access=_mirrored(model.AccessSettings, file.access),
         protections=tuple(_mirrored(model.UserProtection, protection) for protection in file.protect),
         rules=tuple(_rule(rule) for rule in file.rule),
+        signatures=tuple(_mirrored(model.Signature, signature) for signature in file.signature),
     )
 
 

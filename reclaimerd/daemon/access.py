@@ -16,7 +16,8 @@ from reclaimerd.observe.probe import Answered, Probe
 
 SO_PEERGROUPS = getattr(socket, "SO_PEERGROUPS", 59)
 """include/uapi/asm-generic/socket.h; Python 3.11 does not name it."""
-_MOST_GROUPS = 65536
+_MOST_GROUPS = 256
+"""Python's getsockopt returns 1024 bytes at most; who is in more groups than that counts by its gid alone."""
 
 
 class Role(IntEnum):

@@ -24,10 +24,14 @@ from reclaimerd.model.identity import IncidentId
 from reclaimerd.model.incident import ActorKind, Attempt, Incident, Recipient, Stage
 from reclaimerd.model.ledger import Breaker
 from reclaimerd.model.policy import Mode, Policy
-from reclaimerd.model.step import Permit, Refusal, Step
+from reclaimerd.model.step import Permit, ReasonKind, Refusal, Step
 
 MOST_WITHHELD = 5
 """A signal that the last look withheld so often goes to a person instead of being tried for ever."""
+
+
+PASSING = frozenset({ReasonKind.HOLD, ReasonKind.PAUSED, ReasonKind.SETTLING, ReasonKind.RECORD})
+"""What stops for a while: the step waits and keeps its place; any other refusal passes it over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,7 @@ def trip_breaker(draft: Draft, fresh: list[Incident], context: GateContext) -> N
     due = [
         NewlyDue(workload_key(incident.target), incident.target.gpus)
         for incident in fresh
-        if incident.actor.kind is ActorKind.RULE and _enforces(incident, policy)
+        if not draft.incidents[incident.id].plan.dry_run and _enforces(incident, policy)
     ]
     why = breaker_trip(due, context.snapshot, policy)
     if why is None or draft.ledger.breaker is not None:
@@ -70,8 +74,13 @@ def trip_breaker(draft: Draft, fresh: list[Incident], context: GateContext) -> N
     draft.note(entries.of_host(RecordKind.BREAKER_TRIPPED, why))
 
 
-def admit_all(draft: Draft, context: GateContext, said: dict[IncidentId, str]) -> Admitted:
-    """Return the permitted steps of this pass; refusals go on record when they change."""
+def admit_all(
+    draft: Draft, context: GateContext, said: dict[IncidentId, str], operator_fault: str
+) -> Admitted:
+    """Return the permitted steps of this pass; refusals go on record when they change.
+
+    `operator_fault`: the record fault that binds an operator's step, in place of the context's.
+    """
     admitted = Admitted()
     for incident in list(draft.incidents.values()):
         if incident.ended:
@@ -84,8 +93,12 @@ def admit_all(draft: Draft, context: GateContext, said: dict[IncidentId, str]) -
             case OutOfSteps(why=why):
                 _run_out(draft, incident, context, why)
             case Step() as step:
+                by_rule = incident.actor.kind is ActorKind.RULE
                 asked = replace(
-                    context, ledger=draft.ledger, drain_reason=drain_reason_of(incident, context.snapshot)
+                    context,
+                    ledger=draft.ledger,
+                    drain_reason=drain_reason_of(incident, context.snapshot),
+                    record_fault=context.record_fault if by_rule else operator_fault,
                 )
                 _consider(step, incident, asked, _Round(draft, admitted, said, now))
     return admitted
@@ -134,7 +147,8 @@ def _refuse(refusal: Refusal, incident: Incident, context: GateContext, round_: 
         incident = replace(incident, last_refusal=text)
         round_.draft.put(incident, [entries.refused(incident, refusal)])
     stage = refusal.step.stage
-    if stage in (Stage.RESET, Stage.DRAIN):
+    passes = {reason.kind for reason in refusal.reasons} <= PASSING
+    if stage in (Stage.RESET, Stage.DRAIN) and not passes:
         passed = with_passed_over(incident, stage, text)
         round_.draft.put(passed, [entries.passed_over(passed, stage, text)])
         round_.admitted.again_at_once = True
@@ -184,5 +198,7 @@ def _rank(stage: Stage) -> int:
 
 
 def _enforces(incident: Incident, policy: Policy) -> bool:
+    if incident.actor.kind is not ActorKind.RULE:
+        return False
     rule = next((rule for rule in policy.rules if rule.name == incident.actor.name), None)
     return rule is not None and effective_mode(policy, rule) is Mode.ENFORCE

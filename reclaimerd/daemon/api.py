@@ -5,12 +5,13 @@ blocks. Every denied call and every act is on record.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.access import Caller, Role
-from reclaimerd.daemon.asking import OrderFault, orders_of
+from reclaimerd.daemon.asking import OrderFault, orders_of, pause_seconds
 from reclaimerd.daemon.desk import Ticket, gravest
 from reclaimerd.daemon.http_server import Answer, Body, Call, refusal
 from reclaimerd.daemon.past import read_incident, read_incidents
@@ -25,7 +26,10 @@ from reclaimerd.model.ledger import Pause
 
 LOOK_SECONDS = 12.0
 """A fresh look: `answer_within` once for each worker, and a margin."""
+_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 _DENIED_EVERY_SECONDS = 3600.0
+_MOST_DENIED_UIDS = 256
+"""Uids whose denials are told apart in one hour: one user namespace can bring 65536 of them."""
 
 Handler = Callable[[Call, Caller], Awaitable[Answer]]
 
@@ -87,8 +91,8 @@ class Api:
 
     async def _process(self, call: Call, _caller: Caller) -> Answer:
         text = call.path.rpartition("/")[2]
-        if not text.isdigit():
-            return refusal(400, f"{text!r} is no pid", "give a number", ExitCode.USAGE)
+        if not _NUMBER.fullmatch(text):
+            return refusal(400, f"{text[:64]!r} is no pid", "give a number", ExitCode.USAGE)
         view = process_view(self._service.cycle, int(text))
         if view is None:
             await self._service.look(pids=(int(text),), seconds=LOOK_SECONDS)
@@ -99,7 +103,7 @@ class Api:
 
     async def _incidents(self, call: Call, _caller: Caller) -> Answer:
         text = call.query.get("limit", "50")
-        limit = min(1000, int(text)) if text.isdigit() else 50
+        limit = min(1000, int(text)) if _NUMBER.fullmatch(text) else 50
         paths = self._service.engine.paths
         rows = await self._service.off_loop(
             lambda: read_incidents(paths.state_dir, limit), "reading incidents"
@@ -148,18 +152,13 @@ class Api:
     async def _reclaim(self, call: Call, caller: Caller) -> Answer:
         orders = orders_of(call.body, caller.actor)
         tickets = [Ticket(order, await self._service.family(order)) for order in orders]
-        for ticket in tickets:
-            self._service.cycle.desk.place(ticket)
-        self._service.pacing.wake()
-        return Answer(200, {}, lines=followed(tickets))
+        return Answer(200, {}, lines=followed(tickets, self._service))
 
     async def _pause(self, call: Call, caller: Caller) -> Answer:
-        seconds = call.body.get("for_seconds")
-        reason = str(call.body.get("reason") or "")
-        if seconds is not None and (not isinstance(seconds, int | float) or not seconds > 0):
-            return refusal(400, "for_seconds must be a positive number", exit_code=ExitCode.USAGE)
+        seconds = pause_seconds(call.body)
+        reason = str(call.body.get("reason") or "")[:500]
         wall = self._service.wall()
-        until = None if seconds is None else wall + float(seconds)
+        until = None if seconds is None else wall + seconds
         pause = Pause(caller.actor.name, reason, wall, until)
         cycle = self._service.cycle
         record = entries.of_host(RecordKind.PAUSED, reason or "no reason given", caller.actor)
@@ -184,6 +183,9 @@ class Api:
         last = self._denied.get(uid)
         if last is not None and now < last + _DENIED_EVERY_SECONDS:
             return
+        self._denied = {one: at for one, at in self._denied.items() if now < at + _DENIED_EVERY_SECONDS}
+        if len(self._denied) >= _MOST_DENIED_UIDS:
+            return
         self._denied[uid] = now
         text = f"{call.method} {call.path[:64]}: {caller.why or 'may only read'}"
         record = entries.of_host(RecordKind.DENIED, text, caller.actor)
@@ -193,13 +195,20 @@ class Api:
             self._denied.pop(uid, None)
 
 
-async def followed(tickets: list[Ticket]) -> AsyncIterator[Body]:
-    """Yield each order's lines as they come, and the result of all when every one has its end."""
+async def followed(tickets: list[Ticket], service: Service) -> AsyncGenerator[Body, None]:
+    """Place the orders, yield their lines as they come, and the result of all when each has its end.
+
+    A reader who goes away leaves nothing here; an incident that was opened goes on, an order that no
+    pass has taken up yet is withdrawn.
+    """
     yield {"event": "accepted", "text": f"{len(tickets)} to look at"}
+    desk = service.cycle.desk
     waiting: dict[asyncio.Task[Mapping[str, object]], Ticket] = {}
     try:
         for ticket in tickets:
+            desk.place(ticket)
             waiting[asyncio.ensure_future(ticket.events.get())] = ticket
+        service.pacing.wake()
         while waiting:
             ready, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             for task in ready:
@@ -210,6 +219,8 @@ async def followed(tickets: list[Ticket]) -> AsyncIterator[Body]:
     finally:
         for task in waiting:
             task.cancel()
+        for ticket in tickets:
+            desk.drop(ticket)
     codes = [ExitCode.INTERNAL if ticket.exit_code is None else ticket.exit_code for ticket in tickets]
     yield {
         "event": "result",

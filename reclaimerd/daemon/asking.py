@@ -10,6 +10,9 @@ from reclaimerd.model.policy import Scope
 DEFAULT_MOST_TARGETS = 8
 MOST_TARGETS = 4096
 MOST_SECONDS = 86400.0
+MOST_PAUSE_SECONDS = 366 * 86400.0
+LARGEST_PID = 4_194_304
+"""PID_MAX_LIMIT of a 64-bit kernel (include/linux/threads.h)."""
 
 
 class OrderFault(ReclaimerdError):  # noqa: N818  # a fault of the order, in the API's own word
@@ -37,12 +40,27 @@ def orders_of(body: Mapping[str, object], actor: Actor) -> tuple[Order, ...]:
     return orders
 
 
+def pause_seconds(body: Mapping[str, object]) -> float | None:
+    """Return how long a pause is to last, None until resumed. Raises OrderFault that names the field."""
+    value = body.get("for_seconds")
+    if value is None:
+        return None
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not isinstance(value, int | float) or not number or not 0 < value <= MOST_PAUSE_SECONDS:
+        raise OrderFault(
+            f"for_seconds must be over 0 and at most {MOST_PAUSE_SECONDS:.0f}",
+            "leave it out to pause until resumed",
+        )
+    return float(value)
+
+
 def _order(target: object, body: Mapping[str, object], actor: Actor, scope: Scope) -> Order:
     if not isinstance(target, dict):
         raise OrderFault("a target must be an object with pid", "")
     pid = target.get("pid")
-    if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 1:
-        raise OrderFault(f"{pid!r} is no process that can be a target", "a pid is a number over 1")
+    if not isinstance(pid, int) or isinstance(pid, bool) or not 1 < pid <= LARGEST_PID:
+        mend = f"a pid is a number from 2 to {LARGEST_PID}"
+        raise OrderFault(f"{str(pid)[:64]!r} is no process that can be a target", mend)
     return Order(
         pid=pid,
         actor=actor,

@@ -2,7 +2,7 @@
 
 The cycle joins eyes, mind, hands and memory; it holds no policy of its own, reads nothing but through
 the sampler, and performs nothing that was not durable first. What can't be made durable is not done,
-and the pass's changes are dropped.
+and the pass's changes are dropped; a full disk stops what rules want and not what operators want.
 """
 
 import asyncio
@@ -11,44 +11,28 @@ from dataclasses import dataclass, field, replace
 
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.admission import Admitted, Work, admit_all, trip_breaker
-from reclaimerd.daemon.desk import Desk
-from reclaimerd.daemon.draft import Draft
-from reclaimerd.daemon.following import acted, follow, late_releases
+from reclaimerd.daemon.counting import pruned, with_ends
+from reclaimerd.daemon.desk import Desk, Ticket
+from reclaimerd.daemon.draft import Draft, Owed
+from reclaimerd.daemon.following import follow, late_releases
+from reclaimerd.daemon.joints import Joints
 from reclaimerd.daemon.opening import Moment
 from reclaimerd.daemon.ordering import open_by_rule, open_ordered
 from reclaimerd.daemon.performing import take_outcomes
+from reclaimerd.daemon.standing import end_pause, make_dry, settle_broken_off
 from reclaimerd.daemon.telling import tell_all
-from reclaimerd.errors import RecordError
-from reclaimerd.judge.evaluate import Evaluation, JudgeContext, alarms, evaluate
-from reclaimerd.judge.gate_context import GateContext, workload_key
-from reclaimerd.judge.protections import Ours, protection_of
+from reclaimerd.errors import CorruptStoreError, RecordError
+from reclaimerd.judge.evaluate import Evaluation, alarms, evaluate
+from reclaimerd.judge.gate_context import GateContext
+from reclaimerd.judge.protections import protection_of
 from reclaimerd.model.audit_record import AuditEntry, RecordKind
 from reclaimerd.model.identity import IncidentId, ProcessRef
-from reclaimerd.model.incident import Incident, Stage
-from reclaimerd.model.ledger import Ended, Ledger
+from reclaimerd.model.incident import ActorKind, Incident, Stage
+from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import Policy
-from reclaimerd.model.ports import ExecutorPort, Look, RecorderPort, SamplerPort
+from reclaimerd.model.ports import Look
 from reclaimerd.model.snapshot import ProcessReading, Snapshot
 from reclaimerd.model.verdict import Protection, Sustained
-
-LEDGER_DAYS = 7
-"""Older spends and ends bind nothing any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Joints:
-    """What the cycle joins: eyes, memory, hands, and what only `wiring` can know of this host."""
-
-    sampler: SamplerPort
-    recorder: RecorderPort
-    executor: ExecutorPort
-    judge: Callable[[], JudgeContext]
-    ours: Callable[[], Ours]
-    hold_file: Callable[[Policy], str]
-    clock: Callable[[], float]
-    host_namespace: bool = True
-    foreground: bool = False
-    dry_run: bool = False
 
 
 @dataclass(slots=True)
@@ -64,6 +48,10 @@ class State:
     said: dict[IncidentId, str] = field(default_factory=dict)
     alarmed: frozenset[str] = frozenset()
     record_fault: str = ""
+    operator_fault: str = ""
+    """The part of the record fault that binds operators too."""
+    owed: Owed = field(default_factory=Owed)
+    corrupt: CorruptStoreError | None = None
     wants_full_scan: bool = False
     asked_pids: set[int] = field(default_factory=set)
 
@@ -81,7 +69,7 @@ class PassReport:
 class Cycle:
     """The one pass, and the state it carries from one to the next."""
 
-    __slots__ = ("_turn", "desk", "joints", "policy", "started_mono", "state")
+    __slots__ = ("_turn", "desk", "joints", "looking", "policy", "started_mono", "state")
 
     def __init__(self, policy: Policy, joints: Joints, state: State) -> None:
         self.policy = policy
@@ -89,13 +77,25 @@ class Cycle:
         self.state = state
         self.desk = Desk()
         self.started_mono = joints.clock()
+        self.looking = False
+        """A pass that still looks has planned nothing: it may be cut short."""
         self._turn = asyncio.Lock()
 
     async def run_pass(self) -> PassReport:
-        """Make one pass. Raises UnsuitableHostError when the driver can't be worked with at all."""
+        """Make one pass.
+
+        Raises UnsuitableHostError when the driver can't be worked with at all, CorruptStoreError when
+        the store can't be trusted any more.
+        """
         began = self.joints.clock()
+        if self.state.corrupt is not None:
+            raise self.state.corrupt
         look = self._look()
-        snapshot = await self.joints.sampler.sample(look)
+        self.looking = True
+        try:
+            snapshot = await self.joints.sampler.sample(look)
+        finally:
+            self.looking = False
         async with self._turn:
             admitted, acts = await self._judge_and_act(snapshot, frozenset(look.pids))
         return PassReport(
@@ -111,27 +111,36 @@ class Cycle:
         self.state.snapshot, self.state.evaluation = snapshot, evaluation
         self.state.sustained = evaluation.sustained
         draft = Draft(dict(self.state.incidents), self.state.ledger)
+        draft.owe(self.state.owed)
+        paused_until = end_pause(draft, now)
+        settle_broken_off(draft, now)
         follow(draft, snapshot, evaluation, now)
-        open_ordered(draft, self.desk.take(looked), (snapshot, self.policy), now)
+        taken = self.desk.take(looked)
+        open_ordered(draft, taken, (snapshot, self.policy), now)
         fresh: list[Incident] = []
         if not self.joints.foreground:
             fresh = open_by_rule(draft, evaluation, (snapshot, self.policy), self._handed_refs(), now)
+        if self.joints.dry_run:
+            make_dry(draft)
         context = self._context(draft, snapshot, now)
         trip_breaker(draft, fresh, context)
-        admitted = admit_all(draft, context, self.state.said)
-        late = late_releases(self.state.handed, snapshot)
-        for incident, why in late:
-            draft.put(replace(incident, released_at=now.wall), [entries.late_release(incident, why)])
+        said = dict(self.state.said)
+        admitted = admit_all(draft, context, said, self.state.operator_fault)
+        for at in (paused_until, *(ticket.until for ticket in self.desk.under_way)):
+            admitted.wake(at)
+        late = self._note_late(draft, snapshot, now)
         alarmed = self._note_alarms(draft, evaluation)
-        acts = await self._write_and_act(draft, admitted, context)
+        draft.put_ledger(pruned(draft.ledger, now.wall))
+        work = await self._make_durable(draft, admitted.work, taken)
         if not self.state.record_fault:
-            self.state.alarmed = alarmed
-            for incident, _ in late:
-                del self.state.handed[incident.id]
-        self.state.wants_full_scan = admitted.wants_full_scan
+            self.state.alarmed, self.state.said = alarmed, said
+            for name in late:
+                del self.state.handed[name]
+        await self._act(work, context)
+        self.state.wants_full_scan = self.state.wants_full_scan or admitted.wants_full_scan
         tell_all(self.desk, self.state.incidents, (snapshot, now), admitted.refused)
         self._retire()
-        return admitted, acts
+        return admitted, len(work)
 
     async def write(self, change: Callable[[Ledger], Ledger] | None, records: tuple[AuditEntry, ...]) -> None:
         """Make a change of the ledger durable outside a pass: pause, resume, breaker.
@@ -144,17 +153,22 @@ class Cycle:
                 draft.put_ledger(change(draft.ledger))
             for record in records:
                 draft.note(record)
-            await self._commit(draft)
+            try:
+                await self._commit(draft)
+            except CorruptStoreError as error:
+                self.state.corrupt = error
+                raise
 
     def _look(self) -> Look:
         open_refs = {ref for one in self.state.incidents.values() for ref in one.processes}
         handed = {ref for one in self.state.handed.values() for ref in one.processes}
         asked, self.state.asked_pids = self.state.asked_pids, set()
+        full_scan, self.state.wants_full_scan = self.state.wants_full_scan, False
         return Look(
             watch=tuple(sorted(open_refs | handed)),
             pids=(*self.desk.pids(), *sorted(asked)),
-            full_scan=self.state.wants_full_scan,
-            deep=self.state.wants_full_scan,
+            full_scan=full_scan,
+            deep=full_scan,
         )
 
     def _context(self, draft: Draft, snapshot: Snapshot, now: Moment) -> GateContext:
@@ -184,57 +198,74 @@ class Cycle:
         files = {} if self.state.snapshot is None else self.state.snapshot.host_files
         return protection_of(reading, host_files=files, policy=self.policy, ours=self.joints.ours())
 
-    async def _write_and_act(self, draft: Draft, admitted: Admitted, context: GateContext) -> int:
-        """Intent first: nothing is performed before its batch is durable."""
-        draft.put_ledger(_pruned(draft.ledger, context.wall))
-        try:
-            await self._commit(draft)
-        except RecordError as error:
-            self.state.record_fault = str(error)
-            self._drop_orders(str(error))
-            return 0
-        if not admitted.work:
-            return 0
-        outcomes = await self.joints.executor.execute_all([work.permit for work in admitted.work])
+    async def _act(self, work: list[Work], context: GateContext) -> None:
+        """Perform what is durable, and put on record what came of it."""
+        if not work:
+            return
+        outcomes = await self.joints.executor.execute_all([item.permit for item in work])
         after = Draft(dict(self.state.incidents), self.state.ledger)
-        take_outcomes(after, admitted.work, outcomes, context)
+        after.owe(self.state.owed)
+        take_outcomes(after, work, outcomes, context)
         try:
             await self._commit(after)
         except RecordError as error:
-            self.state.record_fault = str(error)
-            self._keep_in_memory(after, admitted.work)
-        return len(admitted.work)
+            self._note_fault(error)
+            # The signals were sent: what came of them is kept, written when it can be, never sent again.
+            self._take(after)
+            self.state.owed = after.unwritten()
+
+    async def _make_durable(self, draft: Draft, work: list[Work], taken: list[Ticket]) -> list[Work]:
+        """Write the intents first; return the work whose intent is durable.
+
+        That is all of it, on a full disk the operators' alone, or none.
+        """
+        alone = draft.operators_alone(self.state.incidents, self.state.ledger)
+        if self.state.record_fault:
+            text = f"records are durable again; before: {self.state.record_fault}"
+            draft.note(entries.of_host(RecordKind.NOTE, text))
+        try:
+            await self._commit(draft)
+        except RecordError as error:
+            self._note_fault(error)
+        else:
+            self.state.record_fault = self.state.operator_fault = ""
+            return work
+        if not self.state.operator_fault:
+            try:
+                await self._commit(alone)
+            except RecordError as error:
+                self.state.operator_fault = str(error)
+            else:
+                return [item for item in work if item.permit.step.actor.kind is ActorKind.OPERATOR]
+        for ticket in taken:
+            if ticket.exit_code is None:
+                ticket.refuse(f"nothing can be put on record: {self.state.operator_fault}")
+        return []
+
+    def _note_fault(self, error: RecordError) -> None:
+        """Keep why nothing can be recorded, and whether that binds operators too."""
+        recorder = self.joints.recorder
+        self.state.record_fault = recorder.fault() or str(error)
+        self.state.operator_fault = recorder.fault_for_operators()
 
     async def _commit(self, draft: Draft) -> None:
         """Make a draft durable and only then take it as the truth; ends feed the cool-downs."""
-        self._note_ends(draft)
-        if not draft.is_empty or self.state.record_fault:
+        draft.put_ledger(with_ends(draft.ledger, draft.incidents, self.state.incidents))
+        if not draft.is_empty:
             await self.joints.recorder.commit(draft.batch())
-            self.state.record_fault = ""
+            self.state.owed = self.state.owed.less(draft)
+        self._take(draft)
+
+    def _take(self, draft: Draft) -> None:
         self.state.incidents = dict(draft.incidents)
         self.state.ledger = draft.ledger
 
-    def _note_ends(self, draft: Draft) -> None:
-        ends = []
-        for one in draft.incidents.values():
-            before = self.state.incidents.get(one.id)
-            fresh = one.released_at is None and (before is None or not before.ended)
-            if one.ended and fresh and acted(one):
-                was_reset = any(attempt.stage is Stage.RESET for attempt in one.attempts)
-                at = one.ended_at if one.ended_at is not None else one.opened_at
-                ends.append(Ended(workload_key(one.target), one.target.gpus, at, was_reset))
-        if ends:
-            draft.put_ledger(replace(draft.ledger, ended=draft.ledger.ended + tuple(ends)))
-
-    def _keep_in_memory(self, after: Draft, work: list[Work]) -> None:
-        """Hold on to outcomes that could not be written: the signals were sent, and are not sent again."""
-        for item in work:
-            self.state.incidents[item.incident] = after.incidents[item.incident]
-
-    def _drop_orders(self, why: str) -> None:
-        for ticket in self.desk.under_way:
-            if ticket.incident is None or ticket.incident not in self.state.incidents:
-                ticket.refuse(f"nothing can be put on record: {why}")
+    def _note_late(self, draft: Draft, snapshot: Snapshot, now: Moment) -> list[IncidentId]:
+        """Record whom death took after all of those handed over; their ends stay what they are."""
+        late = late_releases(self.state.handed, snapshot)
+        for incident, why in late:
+            draft.put(replace(incident, released_at=now.wall), [entries.late_release(incident, why)])
+        return [incident.id for incident, _ in late]
 
     def _note_alarms(self, draft: Draft, evaluation: Evaluation) -> frozenset[str]:
         now = frozenset(alarms(evaluation))
@@ -243,21 +274,16 @@ class Cycle:
         return now
 
     def _handed_refs(self) -> frozenset[ProcessRef]:
-        return frozenset(ref for one in self.state.handed.values() for ref in one.processes)
+        over = [one for one in self.state.incidents.values() if one.stage is Stage.HANDED_OVER]
+        return frozenset(ref for one in (*self.state.handed.values(), *over) for ref in one.processes)
 
     def _retire(self) -> None:
         """Let go of ended incidents; those handed over stay on a watch list for a late release."""
         for incident in [one for one in self.state.incidents.values() if one.ended]:
+            if incident.id in self.state.owed.incidents:
+                continue
             del self.state.incidents[incident.id]
             self.state.said.pop(incident.id, None)
+            self.joints.forget(incident.id)
             if incident.stage is Stage.HANDED_OVER and incident.released_at is None:
                 self.state.handed[incident.id] = incident
-
-
-def _pruned(ledger: Ledger, wall: float) -> Ledger:
-    oldest = wall - LEDGER_DAYS * 86400.0
-    spends = tuple(spend for spend in ledger.spends if spend.at >= oldest)
-    ended = tuple(end for end in ledger.ended if end.at >= oldest)
-    if (len(spends), len(ended)) == (len(ledger.spends), len(ledger.ended)):
-        return ledger
-    return replace(ledger, spends=spends, ended=ended)

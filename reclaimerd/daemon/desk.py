@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from reclaimerd.daemon.opening import Order
 from reclaimerd.errors import ExitCode
-from reclaimerd.model.identity import IncidentId, ProcessRef
+from reclaimerd.model.identity import IncidentId
 from reclaimerd.model.incident import Incident, OutcomeKind, Recipient, Stage
 from reclaimerd.model.step import Reason
 
@@ -32,6 +32,8 @@ class Ticket:
     order: Order
     members: tuple[int, ...] = ()
     incident: IncidentId | None = None
+    until: float | None = None
+    """When an order that joined another's incident stops waiting for it (monotonic seconds)."""
     exit_code: ExitCode | None = None
     text: str = ""
     reasons: tuple[Reason, ...] = ()
@@ -77,6 +79,11 @@ class Desk:
         self.under_way.extend(taken)
         return taken
 
+    def drop(self, ticket: Ticket) -> None:
+        """Forget an order that nobody waits for any more; its incident, once open, goes on."""
+        self.waiting = [one for one in self.waiting if one is not ticket]
+        self.under_way = [one for one in self.under_way if one is not ticket]
+
     def pids(self) -> tuple[int, ...]:
         """Return every pid that a waiting order names or takes along."""
         return tuple(pid for ticket in self.waiting for pid in (ticket.order.pid, *ticket.members))
@@ -88,15 +95,6 @@ class Desk:
     def clear_finished(self) -> None:
         """Forget the orders that have their end."""
         self.under_way = [ticket for ticket in self.under_way if ticket.exit_code is None]
-
-    def refs_under_way(self, incidents: Mapping[IncidentId, Incident]) -> set[ProcessRef]:
-        """Return the processes that orders under way are about."""
-        found: set[ProcessRef] = set()
-        for ticket in self.under_way:
-            incident = incidents.get(ticket.incident) if ticket.incident is not None else None
-            if incident is not None:
-                found |= set(incident.processes)
-        return found
 
 
 def gravest(codes: list[ExitCode]) -> ExitCode:

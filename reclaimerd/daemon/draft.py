@@ -1,13 +1,30 @@
 """What one pass would change: kept apart until it is durable, dropped when it can't be made so."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from reclaimerd.model.audit_record import AuditEntry
+from reclaimerd.model.audit_record import AuditEntry, RecordKind
 from reclaimerd.model.identity import IncidentId
-from reclaimerd.model.incident import Incident
+from reclaimerd.model.incident import Actor, ActorKind, Incident
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.ports import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """What happened and could not be written: it goes into the next batch that becomes durable."""
+
+    entries: tuple[AuditEntry, ...] = ()
+    incidents: frozenset[IncidentId] = frozenset()
+    ledger: bool = False
+
+    def less(self, draft: "Draft") -> "Owed":
+        """Return what is still owed after this draft became durable."""
+        return Owed(
+            tuple(entry for entry in self.entries if entry not in draft.entries),
+            self.incidents - draft.changed,
+            self.ledger and not draft.ledger_changed,
+        )
 
 
 @dataclass(slots=True)
@@ -50,9 +67,37 @@ class Draft:
             entries=tuple(self.entries),
         )
 
-    def written(self) -> "Draft":
-        """Return the draft after its batch became durable: the same state, nothing left to write."""
-        return Draft(dict(self.incidents), self.ledger)
+    def owe(self, owed: Owed) -> None:
+        """Take along what earlier passes could not write, before anything new."""
+        self.entries[:0] = owed.entries
+        self.changed |= owed.incidents & self.incidents.keys()
+        self.ledger_changed = self.ledger_changed or owed.ledger
+
+    def unwritten(self) -> Owed:
+        """Return all of this draft as owed."""
+        return Owed(tuple(self.entries), frozenset(self.changed), self.ledger_changed)
+
+    def operators_alone(self, before: Mapping[IncidentId, Incident], ledger: Ledger) -> "Draft":
+        """Return what operators alone asked for of this draft, over the state as it was before it.
+
+        On a full disk only such a batch may use the room that is kept for it.
+        """
+        alone = Draft(dict(before), ledger)
+        for name in self.changed:
+            incident = self.incidents[name]
+            if _is_operators(incident.actor) and incident.released_at is None:
+                alone.incidents[name] = incident
+                alone.changed.add(name)
+        alone.entries = [
+            entry
+            for entry in self.entries
+            if _is_operators(entry.actor) and entry.kind is not RecordKind.LATE_RELEASE
+        ]
+        return alone
+
+
+def _is_operators(actor: Actor | None) -> bool:
+    return actor is not None and actor.kind is ActorKind.OPERATOR
 
 
 def _same_but_progress(before: Incident, after: Incident) -> bool:

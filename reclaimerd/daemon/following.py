@@ -6,18 +6,18 @@ from dataclasses import replace
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.draft import Draft
 from reclaimerd.daemon.opening import Moment
+from reclaimerd.daemon.standing import with_unknown_outcomes
 from reclaimerd.judge.endings import may_be_withdrawn, with_finding, withdrawn
 from reclaimerd.judge.evaluate import Evaluation
 from reclaimerd.judge.ladder import next_stage
 from reclaimerd.judge.proof import StillHeld, finding_of, heirs_of
-from reclaimerd.judge.steps import was_signalled, with_heirs, with_look, with_outcome
+from reclaimerd.judge.steps import was_signalled, with_heirs, with_look
 from reclaimerd.model.audit_record import AuditEntry
 from reclaimerd.model.identity import IncidentId, ProcessRef
 from reclaimerd.model.incident import (
     ActorKind,
     Fact,
     Incident,
-    Outcome,
     OutcomeKind,
     Proof,
     ProofKind,
@@ -97,15 +97,7 @@ def resumed(incident: Incident, boot_id: str, now: Moment) -> tuple[Incident, li
             end_text=proof.text,
         )
         return ended, [entries.ended(ended)]
-    records: list[AuditEntry] = []
-    for attempt in incident.attempts:
-        if attempt.outcome is None:
-            unknown = Outcome(
-                OutcomeKind.UNKNOWN, "we ended between intent and outcome; nothing is sent again"
-            )
-            incident = with_outcome(incident, attempt, unknown, now.mono)
-            records.append(entries.outcome(incident, attempt, unknown))
-    return incident, records
+    return with_unknown_outcomes(incident, "we ended between intent and outcome", now)
 
 
 def _with_joined_heirs(draft: Draft, incident: Incident, snapshot: Snapshot) -> Incident:
@@ -129,3 +121,9 @@ def _inherits(incident: Incident) -> bool:
 def acted(incident: Incident) -> bool:
     """Tell whether this incident did anything that a cool-down must follow."""
     return was_signalled(incident) or bool(incident.attempts)
+
+
+def dry_run(incident: Incident) -> bool:
+    """Tell whether every attempt of this incident was a dry run."""
+    kinds = [attempt.outcome.kind for attempt in incident.attempts if attempt.outcome is not None]
+    return bool(kinds) and all(kind is OutcomeKind.DRY_RUN for kind in kinds)

@@ -13,10 +13,11 @@ from pathlib import Path
 from reclaimerd.config.load import load
 from reclaimerd.daemon.access import Caller, Peer, Role, local_user_name
 from reclaimerd.daemon.api import Api
+from reclaimerd.daemon.engine import Choice, Paths
 from reclaimerd.daemon.http_server import Answer, Call
 from reclaimerd.daemon.pacing import Pacing
 from reclaimerd.daemon.service import Service
-from reclaimerd.daemon.wiring import Choice, Paths, build
+from reclaimerd.daemon.wiring import build
 from reclaimerd.errors import ReclaimerdError
 from reclaimerd.model.incident import Actor, ActorKind
 from reclaimerd.record.writer_claim import release

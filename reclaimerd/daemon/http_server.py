@@ -1,15 +1,16 @@
 """HTTP/1.1 on the control socket: h11 parses, asyncio carries, and every bound is here.
 
 Knows nothing of the daemon: it hands a call to a function and writes what it returns. One call per
-connection; a slow or flooding peer is cut, and a traceback never leaves the process.
+connection; a slow or flooding peer is cut, and a traceback never leaves the process. Who goes away
+while lines are streamed to it is noticed at once, and what made the lines is told to end.
 """
 
 import asyncio
 import json
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
@@ -17,12 +18,17 @@ from urllib.parse import parse_qsl, urlsplit
 import h11
 
 from reclaimerd.daemon.access import Peer, read_peer
+from reclaimerd.errors import ExitCode
+from reclaimerd.record import logs
 
 MOST_BODY_BYTES = 64 * 1024
 MOST_HEAD_BYTES = 16 * 1024
 MOST_CONNECTIONS = 64
 READ_SECONDS = 5.0
 WRITE_SECONDS = 10.0
+CLOSE_SECONDS = 1.0
+_READ_BYTES = 4096
+"""h11 bounds a head only while it is incomplete: pieces must be small beside that bound."""
 Body = Mapping[str, object]
 
 
@@ -43,7 +49,7 @@ class Answer:
 
     status: int
     body: Body
-    lines: AsyncIterator[Body] | None = None
+    lines: AsyncGenerator[Body, None] | None = None
 
 
 Handle = Callable[[Call], Awaitable[Answer]]
@@ -90,7 +96,7 @@ class HttpServer:
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
-        self._open: set[asyncio.StreamWriter] = set()
+        self._open: dict[asyncio.StreamWriter, asyncio.Task[None] | None] = {}
         self._server: asyncio.Server | None = None
 
     async def start(self, listener: socket.socket) -> None:
@@ -101,39 +107,55 @@ class HttpServer:
         """Stop serving and cut what is open."""
         if self._server is not None:
             self._server.close()
-        for writer in list(self._open):
+        for writer in self._open:
             writer.transport.abort()
-        await asyncio.sleep(0)
+        tasks = [task for task in self._open.values() if task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._open) >= MOST_CONNECTIONS:
             writer.transport.abort()
             return
-        self._open.add(writer)
+        self._open[writer] = asyncio.current_task()
         try:
             await self._talk(reader, writer)
-        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+        except (OSError, TimeoutError, h11.LocalProtocolError, asyncio.CancelledError):
+            # Cancelled is a call at our own end; asyncio would print it as a fault of its own.
             writer.transport.abort()
         finally:
-            self._open.discard(writer)
+            del self._open[writer]
             writer.close()
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         http = h11.Connection(h11.SERVER, max_incomplete_event_size=MOST_HEAD_BYTES)
         peer = read_peer(writer.get_extra_info("socket"))
+        method = ""
         try:
             async with asyncio.timeout(READ_SECONDS):
                 call = await _read_call(http, reader, peer)
-        except (h11.RemoteProtocolError, ValueError) as error:
-            answer = refusal(400, f"this is no request that we understand: {error}")
+        except (h11.RemoteProtocolError, ValueError, RecursionError) as error:
+            answer = refusal(400, f"this is no request that we understand: {error}", "", ExitCode.USAGE)
         else:
-            answer = await self._handle(call)
+            method = call.method
+            answer = await self._answered(call)
         if http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
         if answer.lines is None:
-            await _write_whole(http, writer, answer)
-        else:
-            await _write_lines(http, writer, answer.lines)
+            await _write_whole(http, writer, answer, method)
+            return
+        async with aclosing(answer.lines) as lines:
+            await _write_lines(http, (reader, writer), lines)
+
+    async def _answered(self, call: Call) -> Answer:
+        try:
+            return await self._handle(call)
+        except Exception as error:  # noqa: BLE001  # a bug in a call neither ends the daemon nor is shown
+            logs.error("call_failed", call=f"{call.method} {call.path[:64]}", error=repr(error))
+            mend = "see its log, and report it"
+            return refusal(500, "the daemon has a fault here", mend, ExitCode.INTERNAL)
 
 
 async def _read_call(http: h11.Connection, reader: asyncio.StreamReader, peer: Peer) -> Call:
@@ -142,7 +164,7 @@ async def _read_call(http: h11.Connection, reader: asyncio.StreamReader, peer: P
     while True:
         event = http.next_event()
         if event is h11.NEED_DATA:
-            http.receive_data(await reader.read(65536))
+            http.receive_data(await reader.read(_READ_BYTES))
         elif isinstance(event, h11.Request):
             head = event
         elif isinstance(event, h11.Data):
@@ -167,7 +189,9 @@ def _call(head: h11.Request, body: bytes, peer: Peer) -> Call:
     return Call(head.method.decode("ascii"), target.path, query, content, peer)
 
 
-async def _write_whole(http: h11.Connection, writer: asyncio.StreamWriter, answer: Answer) -> None:
+async def _write_whole(
+    http: h11.Connection, writer: asyncio.StreamWriter, answer: Answer, method: str
+) -> None:
     content = json.dumps(answer.body).encode() + b"\n"
     headers = [
         ("Content-Type", "application/json"),
@@ -175,22 +199,57 @@ async def _write_whole(http: h11.Connection, writer: asyncio.StreamWriter, answe
         ("Connection", "close"),
     ]
     await _send(http, writer, h11.Response(status_code=answer.status, headers=headers))
-    await _send(http, writer, h11.Data(data=content))
+    # The answer to HEAD has the length and no body (RFC 9110, 9.3.2); h11 enforces it.
+    if method != "HEAD":
+        await _send(http, writer, h11.Data(data=content))
     await _send(http, writer, h11.EndOfMessage())
 
 
 async def _write_lines(
-    http: h11.Connection, writer: asyncio.StreamWriter, lines: AsyncIterator[Body]
+    http: h11.Connection,
+    peer: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    lines: AsyncGenerator[Body, None],
 ) -> None:
+    reader, writer = peer
     headers = [
         ("Content-Type", "application/x-ndjson"),
         ("Transfer-Encoding", "chunked"),
         ("Connection", "close"),
     ]
     await _send(http, writer, h11.Response(status_code=200, headers=headers))
-    async for line in lines:
-        await _send(http, writer, h11.Data(data=json.dumps(line).encode() + b"\n"))
-    await _send(http, writer, h11.EndOfMessage())
+    gone = asyncio.ensure_future(_until_gone(reader))
+    try:
+        while (line := await _next_line(lines, gone)) is not None:
+            await _send(http, writer, h11.Data(data=json.dumps(line).encode() + b"\n"))
+        await _send(http, writer, h11.EndOfMessage())
+    finally:
+        gone.cancel()
+
+
+async def _next_line(lines: AsyncGenerator[Body, None], gone: "asyncio.Future[None]") -> Body | None:
+    """Return the next line, None after the last. Raises ConnectionResetError when the peer is gone first."""
+
+    async def line_or_none() -> Body | None:
+        return await anext(lines, None)
+
+    coming = asyncio.ensure_future(line_or_none())
+    try:
+        await asyncio.wait((coming, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not coming.done():
+            raise ConnectionResetError("the peer went away")
+    finally:
+        if not coming.done():
+            coming.cancel()
+            with suppress(asyncio.CancelledError):
+                await coming
+    return coming.result()
+
+
+async def _until_gone(reader: asyncio.StreamReader) -> None:
+    """Return when the peer ended its side; what it still sends is no call of ours."""
+    with suppress(OSError):
+        while await reader.read(65536):
+            pass
 
 
 async def _send(http: h11.Connection, writer: asyncio.StreamWriter, event: h11.Event) -> None:

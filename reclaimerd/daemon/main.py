@@ -5,6 +5,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from reclaimerd import __version__
 from reclaimerd.config.load import DEFAULT_PATH, LoadedPolicy, load
 from reclaimerd.daemon.access import Caller, caller_of
 from reclaimerd.daemon.api import Api
+from reclaimerd.daemon.engine import Choice, Paths
 from reclaimerd.daemon.entries import of_host
 from reclaimerd.daemon.groups import group_id
 from reclaimerd.daemon.http_server import Answer, Call, HttpServer, listen
@@ -20,7 +22,7 @@ from reclaimerd.daemon.notify import notify, reloading
 from reclaimerd.daemon.pacing import Pacing
 from reclaimerd.daemon.service import Service
 from reclaimerd.daemon.this_host import sees_host_pids
-from reclaimerd.daemon.wiring import Choice, Paths, build
+from reclaimerd.daemon.wiring import build
 from reclaimerd.errors import ConfigError, ExitCode, ReclaimerdError, UnsuitableHostError
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.record import logs
@@ -28,8 +30,9 @@ from reclaimerd.record import logs
 STATE_DIRECTORY = Path("/var/lib/reclaimerd")
 LOG_DIRECTORY = Path("/var/log/reclaimerd")
 SOCKET = Path("/run/reclaimerd/reclaimerd.sock")
-STOP_SECONDS = 4.0
-"""SIGTERM promises 5 s in any state; what is not closed by then is left to the kernel."""
+PROMISED_SECONDS = 4.8
+STOP_SECONDS = 2.5
+"""SIGTERM promises 5 s in any state, an act under way has 2 of them; the rest is left to the kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,6 @@ async def _serve(options: Options) -> ExitCode:
         _listen_to_signals(service, options)
         if not options.once:
             server = await _open_door(service)
-        notify("READY=1", "STATUS=started")
         logs.event("started", mode=loaded.policy.mode.value, rules=len(loaded.policy.rules))
         await service.run(once=options.once)
     finally:
@@ -135,8 +137,16 @@ async def _open_door(service: Service) -> HttpServer:
 
 def _listen_to_signals(service: Service, options: Options) -> None:
     loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        service.pacing.stop()
+        # A thread that hangs on a disk or a name service would hold up the loop's own end.
+        last = threading.Timer(PROMISED_SECONDS, os._exit, (int(ExitCode.OK),))
+        last.daemon = True
+        last.start()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, service.pacing.stop)
+        loop.add_signal_handler(number, stop)
     tasks: set[asyncio.Task[None]] = set()
 
     def reload() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from reclaimerd.judge.evaluate import effective_mode
 from reclaimerd.model.identity import AttemptId, IncidentId, ProcessRef
 from reclaimerd.model.incident import Actor, ActorKind, Incident, Plan, Target
-from reclaimerd.model.policy import LadderSettings, ListedStage, Mode, Policy, Rule, Scope
+from reclaimerd.model.policy import ListedStage, Mode, Policy, Rule, Scope
 from reclaimerd.model.reading import Known, text_of
 from reclaimerd.model.snapshot import ProcessReading, Snapshot
 from reclaimerd.model.verdict import Verdict
@@ -94,13 +94,15 @@ def rule_incident(verdict: Verdict, rule: Rule, target: Target, policy: Policy, 
 
 def operator_incident(order: Order, target: Target, policy: Policy, now: Moment) -> Incident:
     """Return the incident that an operator opens: SIGTERM, and with force SIGKILL after it."""
-    grace = policy.ladder.operator_sigterm_seconds if order.grace_seconds is None else order.grace_seconds
-    timeout = grace + 60.0 if order.timeout_seconds is None else order.timeout_seconds
-    plan = _operator_plan(order, policy.ladder, grace, timeout)
+    plan = operator_plan(order, policy)
     return _incident(order.actor, order.reason or "an operator asked", target, plan, now)
 
 
-def _operator_plan(order: Order, ladder: LadderSettings, grace: float, timeout: float) -> Plan:
+def operator_plan(order: Order, policy: Policy) -> Plan:
+    """Return what an order may do: SIGTERM, and with force SIGKILL; 60 s beyond the grace by default."""
+    ladder = policy.ladder
+    grace = ladder.operator_sigterm_seconds if order.grace_seconds is None else order.grace_seconds
+    timeout = grace + 60.0 if order.timeout_seconds is None else order.timeout_seconds
     stages = (ListedStage.SIGTERM, ListedStage.SIGKILL) if order.force else (ListedStage.SIGTERM,)
     return Plan(
         stages=stages,

@@ -5,12 +5,12 @@ from dataclasses import replace
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.desk import Ticket
 from reclaimerd.daemon.draft import Draft
-from reclaimerd.daemon.opening import Moment, operator_incident, rule_incident, target_of
+from reclaimerd.daemon.opening import Moment, operator_incident, operator_plan, rule_incident, target_of
 from reclaimerd.errors import ExitCode
 from reclaimerd.judge.evaluate import Evaluation
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.identity import ProcessRef
-from reclaimerd.model.incident import Incident, Plan
+from reclaimerd.model.incident import ActorKind, Incident, Plan
 from reclaimerd.model.policy import ListedStage, Policy, Scope
 from reclaimerd.model.snapshot import ProcessReading, Snapshot
 from reclaimerd.model.verdict import Ruling
@@ -60,7 +60,7 @@ def open_ordered(draft: Draft, tickets: list[Ticket], seen: tuple[Snapshot, Poli
             continue
         existing = next((one for one in draft.incidents.values() if _is_about(one, reading.ref)), None)
         if existing is not None:
-            _join(draft, ticket, existing)
+            _join(draft, ticket, existing, (policy, now))
             continue
         members = members_of(reading, ticket.order.scope, snapshot, ticket.members)
         target = target_of(reading, ticket.order.scope, members, snapshot)
@@ -157,24 +157,40 @@ def _decline(draft: Draft, ticket: Ticket, code: ExitCode, text: str) -> None:
     ticket.finish(code, text)
 
 
-def _join(draft: Draft, ticket: Ticket, incident: Incident) -> None:
-    """Let an order join the open incident of the same process; force adds SIGKILL to its plan."""
-    order, plan = ticket.order, incident.plan
+def _join(draft: Draft, ticket: Ticket, incident: Incident, seen: tuple[Policy, Moment]) -> None:
+    """Let an order follow the open incident of the same process, and have what it asks for beyond that.
+
+    A rule's incident becomes the operator's when the rule did nothing yet or force is asked for: what
+    binds rules (settling, HOLD, budgets) must not hold up a person. Signals that were sent stay sent.
+    """
+    order, (policy, now) = ticket.order, seen
     if order.dry_run:
         text = f"incident {incident.id} is open for it already ({incident.stage}); dry run changes nothing"
         _decline(draft, ticket, ExitCode.OK, text)
         return
     ticket.incident = incident.id
-    joined = replace(incident, plan=_with_order(plan, ticket))
-    draft.put(
-        joined, [entries.note(joined, f"{order.actor.name} joined: {order.reason or 'no reason given'}")]
+    own = operator_plan(order, policy)
+    ticket.until = now.mono + own.timeout_seconds if own.timeout_seconds is not None else None
+    why = order.reason or "no reason given"
+    joined, did = incident, "joined"
+    if incident.actor.kind is ActorKind.RULE and (order.force or not incident.attempts):
+        plan = _taken_over(own, incident, now)
+        joined = replace(incident, actor=order.actor, plan=plan, last_refusal="")
+        did = f"took it over from rule {incident.actor.name}"
+    elif order.force:
+        joined = replace(incident, plan=_hastened(incident.plan, own))
+    draft.put(joined, [entries.note(joined, f"{order.actor.name} {did}: {why}")])
+
+
+def _taken_over(own: Plan, incident: Incident, now: Moment) -> Plan:
+    """Return the operator's plan, with its time counted from now though the incident is older."""
+    timeout = own.timeout_seconds
+    return replace(
+        own, timeout_seconds=None if timeout is None else now.mono - incident.opened_mono + timeout
     )
 
 
-def _with_order(plan: Plan, ticket: Ticket) -> Plan:
-    order = ticket.order
-    if not order.force:
-        return plan
+def _hastened(plan: Plan, own: Plan) -> Plan:
     stages = tuple(stage for stage in ListedStage if stage in plan.stages or stage is ListedStage.SIGKILL)
-    grace = plan.sigterm_seconds if order.grace_seconds is None else order.grace_seconds
-    return replace(plan, stages=stages, sigterm_seconds=min(plan.sigterm_seconds, grace), force=True)
+    grace = min(plan.sigterm_seconds, own.sigterm_seconds)
+    return replace(plan, stages=stages, sigterm_seconds=grace, force=True)

@@ -32,6 +32,10 @@ class Pacing:
         """Tell whether the loop is to end."""
         return self._stop.is_set()
 
+    async def stopped(self) -> None:
+        """Wait until the loop is asked to end."""
+        await self._stop.wait()
+
     async def sleep_until(self, at: float) -> None:
         """Wait until `at` (monotonic seconds), or until something rings."""
         await asyncio.sleep(LEAST_GAP_SECONDS)
@@ -45,13 +49,13 @@ class Pacing:
         self._rung.clear()
 
     async def passed(self) -> None:
-        """Count a finished pass, and tell whoever waits for one."""
+        """Count a pass that succeeded, and tell whoever waits for one."""
         async with self._done:
             self.passes += 1
             self._done.notify_all()
 
     async def wait_for_pass(self, after: int, seconds: float) -> bool:
-        """Wait until more than `after` passes are finished; tell whether it happened within the limit."""
+        """Wait until more than `after` passes have succeeded; tell whether it happened in time."""
         try:
             async with asyncio.timeout(seconds), self._done:
                 await self._done.wait_for(lambda: self.passes > after)

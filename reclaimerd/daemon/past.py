@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from reclaimerd.daemon.views import Json, incident_row
+from reclaimerd.daemon.rows import Json
+from reclaimerd.daemon.views import incident_row
 from reclaimerd.host.wire import to_wire
 from reclaimerd.model.identity import IncidentId
 from reclaimerd.model.incident import Incident

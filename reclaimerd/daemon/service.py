@@ -7,18 +7,21 @@ can't be trusted ends the daemon.
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.cycle import Cycle
+from reclaimerd.daemon.engine import Engine
 from reclaimerd.daemon.following import resumed
-from reclaimerd.daemon.notify import notify
+from reclaimerd.daemon.notify import notify, watchdog_seconds
 from reclaimerd.daemon.opening import Moment, Order
 from reclaimerd.daemon.pacing import Pacing
-from reclaimerd.daemon.views import Json, status_sentence
-from reclaimerd.daemon.wiring import Engine, reset_fault
+from reclaimerd.daemon.rows import Json
+from reclaimerd.daemon.views import status_sentence
+from reclaimerd.daemon.wiring import reset_fault
 from reclaimerd.errors import CorruptStoreError, ReclaimerdError, RecordError, UnsuitableHostError
 from reclaimerd.model.audit_record import AuditEntry, RecordKind
 from reclaimerd.model.policy import Scope
@@ -32,6 +35,10 @@ T = TypeVar("T")
 ABSENT_EVERY_SECONDS = 30.0
 """How often a driver that is not there is looked for again."""
 REMEMBER_EVERY_SECONDS = 5.0
+HEAD_EVERY_SECONDS = 60.0
+"""How often the audit's head goes to the log: an anchor outside our own files."""
+LAST_ACT_SECONDS = 2.0
+"""How long an act under way may still take when the end is asked for."""
 AFTER_ERROR_SECONDS = 1.0
 
 
@@ -48,6 +55,9 @@ class Service:
     _remembered_at: float = field(default=0.0)
     _remembered: object = None
     _in_pass: bool = False
+    _head_at: float = float("-inf")
+    _head: object = None
+    _ready: bool = False
 
     @property
     def cycle(self) -> Cycle:
@@ -77,21 +87,41 @@ class Service:
         await self.cycle.joints.recorder.commit(Batch(incidents=tuple(changed), entries=tuple(records)))
 
     async def run(self, *, once: bool = False) -> None:
-        """Make passes until asked to stop; `once` makes one.
+        """Make passes until asked to stop; `once` makes one. READY is said after the first.
 
         Raises CorruptStoreError, and for the first pass UnsuitableHostError.
         """
+        watchdog = watchdog_seconds()
         while not self.pacing.stopping:
             began = self.cycle.joints.clock()
-            wake_at = await self._one_pass(began)
-            await self.pacing.passed()
+            wake_at = await self._until_stopped(self._one_pass(began), began)
+            self._log_head()
+            self._tell_manager()
             if once:
                 return
-            notify("WATCHDOG=1", f"STATUS={status_sentence(self.cycle)}")
-            await self.pacing.sleep_until(wake_at)
+            await self.pacing.sleep_until(wake_at if watchdog is None else min(wake_at, began + watchdog / 2))
+
+    async def _until_stopped(self, one_pass: Coroutine[object, object, float], began: float) -> float:
+        """Return when the next pass is due; at the end no look is waited for, an act only briefly."""
+        task = asyncio.ensure_future(one_pass)
+        stop = asyncio.ensure_future(self.pacing.stopped())
+        try:
+            await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
+            if not task.done() and not self.cycle.looking:
+                await asyncio.wait((task,), timeout=LAST_ACT_SECONDS)
+            if task.done():
+                return task.result()
+            self._warn("pass_cut_short", looking=self.cycle.looking)
+            return began
+        finally:
+            stop.cancel()
+            if not task.done():
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
 
     async def look(self, *, pids: tuple[int, ...] = (), full_scan: bool = False, seconds: float) -> bool:
-        """Ask for a fresh pass and wait for it; tell whether it came within the limit."""
+        """Ask for a fresh pass and wait for it; tell whether one succeeded within the limit."""
         self.cycle.state.asked_pids |= set(pids)
         self.cycle.state.wants_full_scan = self.cycle.state.wants_full_scan or full_scan
         # A pass that is under way began before we asked: its successor is the fresh one.
@@ -155,9 +185,11 @@ class Service:
             self.last_error = ""
         except CorruptStoreError:
             raise
-        except UnsuitableHostError:
+        except UnsuitableHostError as error:
+            self.last_error = str(error)
             if self.last_pass_at is None:
                 raise
+            self._warn("host_unsuitable", error=self.last_error)
             return began + ABSENT_EVERY_SECONDS
         except Exception as error:  # the one border: a bug in a pass must not end the guard
             self.last_error = f"{type(error).__name__}: {error}"
@@ -168,6 +200,7 @@ class Service:
         finally:
             self._in_pass = False
         self.last_pass_at, self.last_pass_seconds = self.wall(), report.seconds
+        await self.pacing.passed()
         await self._remember(force=False)
         if report.at_once:
             return began
@@ -175,6 +208,29 @@ class Service:
         if state.snapshot is not None and state.snapshot.driver.state is DriverState.ABSENT:
             return began + ABSENT_EVERY_SECONDS
         return min(began + interval, report.wake_at) if report.wake_at is not None else began + interval
+
+    def _tell_manager(self) -> None:
+        """Tell the service manager how we are; a command in the foreground is nobody's service."""
+        if self.engine.choice.foreground:
+            return
+        fields = ("WATCHDOG=1", f"STATUS={status_sentence(self.cycle)}")
+        notify(*fields if self._ready else ("READY=1", *fields))
+        self._ready = True
+
+    def _warn(self, name: str, **fields: object) -> None:
+        """Log a warning; a command in the foreground keeps its output to itself."""
+        if not self.engine.choice.foreground:
+            logs.warning(name, **fields)
+
+    def _log_head(self) -> None:
+        """Log the audit's head when it moved, at most once a minute."""
+        recorder, now = self.engine.recorder, self.cycle.joints.clock()
+        if recorder is None or self.engine.choice.foreground or now < self._head_at + HEAD_EVERY_SECONDS:
+            return
+        head = recorder.head()
+        if head is not None and head != self._head:
+            self._head, self._head_at = head, now
+            logs.event("audit_head", seq=head.seq, hash=head.hash)
 
     async def _remember(self, *, force: bool) -> None:
         """Keep who holds what, and abandoned workers, for the next start; not more often than it pays."""
@@ -194,6 +250,6 @@ class Service:
         try:
             await recorder.remember(Remembered(holders, baselines, abandoned))
         except RecordError as error:
-            logs.warning("memory_not_kept", error=str(error))
+            self._warn("memory_not_kept", error=str(error))
             return
         self._remembered, self._remembered_at = kept, now

@@ -22,7 +22,10 @@ def tell_all(
     for ticket in desk.under_way:
         incident = incidents.get(ticket.incident) if ticket.incident is not None else None
         if incident is None:
-            if ticket.exit_code is not None and not ticket.last_word:
+            if ticket.exit_code is None:
+                text = "the pass that took this order up failed: see the daemon's log"
+                ticket.finish(ExitCode.INTERNAL, text)
+            if not ticket.last_word:
                 ticket.tell(_line("declined", ticket, None, ticket.text))
                 ticket.last_word = "declined"
             continue
@@ -79,6 +82,12 @@ def _tell(ticket: Ticket, incident: Incident, seen: tuple[Snapshot, Moment]) -> 
         ticket.tasks = tuple(task_lines(incident, snapshot))
         ticket.end = incident.stage.value
         ticket.tell(_line("ended", ticket, incident, incident.end_text, now))
+        return
+    if ticket.until is not None and now.mono >= ticket.until:
+        ticket.finish(ExitCode.TIME_UP, f"the time that was given is up; incident {incident.id} goes on")
+        ticket.stages = tuple(stages_of(incident))
+        ticket.tasks = tuple(task_lines(incident, snapshot))
+        ticket.tell(_line("left", ticket, incident, ticket.text, now))
         return
     word = (
         "; ".join(str(line["text"]) for line in task_lines(incident, snapshot)) or "gone; waiting for proof"

@@ -4,21 +4,17 @@ from collections.abc import Mapping
 
 from reclaimerd import __version__
 from reclaimerd.daemon.cycle import Cycle
+from reclaimerd.daemon.rows import Json, gpu_row, holder_row, how_seen, note_on, process_row
 from reclaimerd.daemon.telling import stages_of
-from reclaimerd.judge.exit_path import state_word
 from reclaimerd.model.incident import ENDS, Incident
 from reclaimerd.model.ledger import SpendKind
-from reclaimerd.model.reading import Known, known_or_none, text_of
+from reclaimerd.model.reading import known_or_none
 from reclaimerd.model.snapshot import (
     DriverReading,
     DriverState,
-    GpuReading,
-    Holder,
-    ProcessReading,
     Snapshot,
 )
 
-Json = dict[str, object]
 _DAY_SECONDS = 86400.0
 
 
@@ -57,7 +53,7 @@ def status_view(cycle: Cycle, facts: Mapping[str, object]) -> Json:
         view |= {
             "simulated": snapshot.simulated,
             "driver": driver_view(snapshot.driver, snapshot.at),
-            "gpus": [_gpu_row(gpu, snapshot) for gpu in snapshot.gpus],
+            "gpus": [gpu_row(gpu, snapshot) for gpu in snapshot.gpus],
             "skipped": list(snapshot.scan.skipped),
         }
     view |= facts
@@ -90,9 +86,16 @@ def ps_view(cycle: Cycle) -> Json:
             "skipped": [],
         }
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
+    judged = cycle.state.evaluation
     return {
         "driver": driver_view(snapshot.driver, snapshot.at),
-        "rows": [_holder_row(holder, gpus[holder.gpu], cycle, snapshot) for holder in snapshot.holders],
+        "rows": [
+            holder_row(
+                holder, gpus[holder.gpu], None if judged is None else judged.verdict_of(holder.ref), snapshot
+            )
+            for holder in snapshot.holders
+            if holder.gpu in gpus
+        ],
         "dead": [
             {
                 "gpu": listing.gpu,
@@ -116,13 +119,13 @@ def process_view(cycle: Cycle, pid: int) -> Json | None:
     protection = cycle.protection_of(reading)
     incident = next((one.id for one in cycle.state.incidents.values() if reading.ref in one.processes), None)
     return {
-        "process": _process(reading),
+        "process": process_row(reading),
         "gpus": [
             {
                 "gpu": one.gpu,
                 "used_bytes": known_or_none(one.used_bytes),
-                "how": _how(one),
-                "note": _note(one),
+                "how": how_seen(one),
+                "note": note_on(one),
             }
             for one in snapshot.holders
             if one.ref == reading.ref
@@ -218,104 +221,3 @@ def _attention(cycle: Cycle, hold: str) -> list[str]:
     ]
     found += sorted(state.alarmed)
     return found
-
-
-def _gpu_row(gpu: GpuReading, snapshot: Snapshot) -> Json:
-    memory = gpu.memory.value if isinstance(gpu.memory, Known) else None
-    use = gpu.utilisation.value if isinstance(gpu.utilisation, Known) else None
-    return {
-        "uuid": gpu.uuid,
-        "index": gpu.index,
-        "name": gpu.name,
-        "pci": gpu.pci_address,
-        "used_bytes": None if memory is None else memory.used_bytes,
-        "total_bytes": None if memory is None else memory.total_bytes,
-        "utilisation_percent": None if use is None else use.gpu_percent,
-        "holders": len(snapshot.holders_of(gpu.uuid)),
-        "recovery_action": text_of(gpu.recovery_action),
-        "note": "" if memory is not None else text_of(gpu.memory),
-    }
-
-
-def _holder_row(holder: Holder, gpu: GpuReading, cycle: Cycle, snapshot: Snapshot) -> Json:
-    reading = snapshot.process(holder.ref)
-    evaluation = cycle.state.evaluation
-    verdict = evaluation.verdict_of(holder.ref) if evaluation is not None else None
-    used = known_or_none(holder.used_bytes)
-    total = gpu.memory.value.total_bytes if isinstance(gpu.memory, Known) else None
-    row: Json = {
-        "gpu": gpu.uuid,
-        "gpu_index": gpu.index,
-        "pid": holder.ref.pid,
-        "ref": str(holder.ref),
-        "used_bytes": used,
-        "share_percent": None if used is None or not total else round(100.0 * used / total, 1),
-        "utilisation_percent": gpu.utilisation.value.gpu_percent
-        if isinstance(gpu.utilisation, Known)
-        else None,
-        "how": _how(holder),
-        "note": _note(holder),
-        "verdict": "watch" if verdict is None else verdict.ruling.value,
-        "verdict_text": "" if verdict is None else "; ".join(one.text for one in verdict.reasons),
-    }
-    if reading is None:
-        why = snapshot.unreadable.get(holder.ref.pid, "not seen in this look")
-        return row | {
-            "uid": None,
-            "age_seconds": None,
-            "state": f"unreadable ({why})",
-            "workload": "",
-            "comm": "",
-            "command": "",
-        }
-    return row | {
-        "uid": reading.uids[0],
-        "age_seconds": reading.age_seconds,
-        "state": state_word(reading),
-        "workload": reading.workload.name,
-        "comm": reading.comm,
-        "command": " ".join(reading.cmdline.value)
-        if isinstance(reading.cmdline, Known)
-        else f"[{reading.comm}]",
-    }
-
-
-def _how(holder: Holder) -> str:
-    if holder.heir_of is not None:
-        return "heir"
-    if holder.remembered:
-        return "remembered"
-    if holder.shared_node_only:
-        return "shared node"
-    return "+".join(word for word, yes in (("listed", holder.listed), ("node", holder.node)) if yes)
-
-
-def _note(holder: Holder) -> str:
-    if holder.heir_of is not None:
-        return f"holds the context of {holder.heir_of}, which is dead"
-    return "" if isinstance(holder.used_bytes, Known) else text_of(holder.used_bytes)
-
-
-def _process(reading: ProcessReading) -> Json:
-    return {
-        "pid": reading.ref.pid,
-        "ref": str(reading.ref),
-        "ppid": reading.ppid,
-        "uids": list(reading.uids),
-        "comm": reading.comm,
-        "command": " ".join(reading.cmdline.value)
-        if isinstance(reading.cmdline, Known)
-        else f"[{reading.comm}]",
-        "exe": text_of(reading.exe),
-        "state": reading.tasks[0].state if reading.tasks else "",
-        "state_text": state_word(reading),
-        "threads": reading.thread_count,
-        "tasks": [{"tid": t.tid, "state": t.state, "exiting": t.is_exiting} for t in reading.tasks[:256]],
-        "workload": reading.workload.name,
-        "cgroup": reading.cgroup,
-        "ns_pids": list(reading.ns_pids),
-        "age_seconds": reading.age_seconds,
-        "kill_pending": reading.kill_pending,
-        "dumping_core": reading.dumping_core,
-        "tracer_pid": reading.tracer_pid,
-    }

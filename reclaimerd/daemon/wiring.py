@@ -6,8 +6,8 @@ in who waits for whom, and a reader opens no store for writing.
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from reclaimerd.act.drain_hook import DrainFile, drain_request
@@ -16,9 +16,12 @@ from reclaimerd.act.members import Admitted, NotAdmitted
 from reclaimerd.act.reset import VendorReset, tool_fault
 from reclaimerd.config.load import LoadedPolicy
 from reclaimerd.config.user_patterns import compile_patterns
-from reclaimerd.daemon.cycle import Cycle, Joints, State
+from reclaimerd.daemon.cycle import Cycle, State
+from reclaimerd.daemon.engine import Choice, Current, Engine, Paths, sampler_settings
 from reclaimerd.daemon.groups import group_id
+from reclaimerd.daemon.joints import Joints
 from reclaimerd.daemon.last_look import Judged, LastLooker
+from reclaimerd.daemon.recording import LoggedRecorder, RecordingPort
 from reclaimerd.daemon.this_host import host_name, read_ancestors, read_boot_id, read_own_ref, sees_host_pids
 from reclaimerd.daemon.writing import MadeNothing, claim_writer
 from reclaimerd.errors import RecordError
@@ -26,80 +29,17 @@ from reclaimerd.host.child import Finished, Overran, run_bounded
 from reclaimerd.host.files import ensure_directory
 from reclaimerd.judge.evaluate import JudgeContext
 from reclaimerd.judge.exit_path import state_word
-from reclaimerd.judge.protections import Ours, program_globs
+from reclaimerd.judge.protections import Ours
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.policy import Policy
-from reclaimerd.model.ports import RecorderPort
 from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.step import DrainRequest, Step
 from reclaimerd.observe.exits import ExitWatch
 from reclaimerd.observe.probe import Probe
-from reclaimerd.observe.sampler import Sampler, SamplerSettings
+from reclaimerd.observe.sampler import Sampler
 from reclaimerd.record.opening import Places, open_records
 from reclaimerd.record.recorder import Recorder
 from reclaimerd.record.store import Stored
-
-
-@dataclass(frozen=True, slots=True)
-class Paths:
-    """Where this engine's things lie; `simulate` is a simulated host's directory, or None."""
-
-    state_dir: Path
-    log_dir: Path
-    socket: Path
-    config: Path | None = None
-    simulate: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """How the engine is used: in the foreground, only reading, dry run for everybody."""
-
-    foreground: bool = False
-    read_only: bool = False
-    dry_run: bool = False
-    takeover: bool = False
-
-
-@dataclass(slots=True)
-class Engine:
-    """One engine, built; `close` ends its workers within a bound."""
-
-    paths: Paths
-    choice: Choice
-    loaded: LoadedPolicy
-    cycle: Cycle
-    sampler: Sampler
-    recorder: Recorder | None
-    probes: tuple[Probe, Probe]
-    exits: ExitWatch
-    me: ProcessRef
-    names: Mapping[str, int] = field(default_factory=dict)
-    stored: Stored = field(default_factory=Stored)
-
-    @property
-    def nvml(self) -> Probe:
-        """Return the nvml worker's probe."""
-        return self.probes[0]
-
-    @property
-    def procfs(self) -> Probe:
-        """Return the procfs worker's probe."""
-        return self.probes[1]
-
-    def take_policy(self, loaded: LoadedPolicy) -> None:
-        """Let a new policy hold from the next pass on; open incidents keep their plans."""
-        self.loaded = loaded
-        self.cycle.policy = loaded.policy
-        self.sampler.take_settings(_sampler_settings(loaded.policy, self.me.boot_id))
-
-    async def close(self) -> None:
-        """End the workers, the watch and the records; bounded, also when a worker is stuck."""
-        self.exits.close()
-        for probe in self.probes:
-            await probe.close()
-        if self.recorder is not None:
-            await self.recorder.close()
 
 
 async def build(paths: Paths, choice: Choice, loaded: LoadedPolicy, wake: Callable[[], None]) -> Engine:
@@ -116,8 +56,8 @@ async def build(paths: Paths, choice: Choice, loaded: LoadedPolicy, wake: Callab
     nvml.explain_by(procfs.read_stack)
     exits = ExitWatch(lambda _ref: wake())
     clocks = (time.monotonic, time.time)
-    sampler = Sampler(nvml, procfs, _sampler_settings(policy, boot_id), exits, clocks)
-    engine = _Unfinished(paths, choice, loaded, sampler, (nvml, procfs), exits, me)
+    sampler = Sampler(nvml, procfs, sampler_settings(policy, boot_id), exits, clocks)
+    engine = _Unfinished(paths, choice, Current(loaded), sampler, (nvml, procfs), exits, me)
     try:
         return await _finish(engine)
     except BaseException:
@@ -131,7 +71,7 @@ async def build(paths: Paths, choice: Choice, loaded: LoadedPolicy, wake: Callab
 class _Unfinished:
     paths: Paths
     choice: Choice
-    loaded: LoadedPolicy
+    current: Current
     sampler: Sampler
     probes: tuple[Probe, Probe]
     exits: ExitWatch
@@ -140,12 +80,12 @@ class _Unfinished:
 
 async def _finish(part: _Unfinished) -> Engine:
     recorder: Recorder | None = None
-    recording: RecorderPort = MadeNothing()
+    recording: RecordingPort = MadeNothing()
     stored = Stored()
     if not part.choice.read_only:
         await claim_writer(part.paths.state_dir, part.me, part.probes[1], takeover=part.choice.takeover)
         recorder = Recorder(lambda: open_records(_places(part)))
-        recording = recorder
+        recording = recorder if part.choice.foreground else LoggedRecorder(recorder)
         try:
             stored = await recorder.load()
         except BaseException:
@@ -155,24 +95,26 @@ async def _finish(part: _Unfinished) -> Engine:
         await _adopt(part, stored)
     holder: list[Cycle] = []
     looker = LastLooker(part.probes[1], lambda: _judged(holder[0]))
+    executor = _executor(part, looker, recorder, holder)
     joints = Joints(
         sampler=part.sampler,
         recorder=recording,
-        executor=_executor(part, looker, recorder, holder),
-        judge=_judge_of(part, holder),
+        executor=executor,
+        judge=_judge_of(part),
         ours=_ours_of(part),
         hold_file=standing_hold_file,
         clock=time.monotonic,
+        forget=executor.sights.forget,
         host_namespace=sees_host_pids(),
         foreground=part.choice.foreground,
         dry_run=part.choice.dry_run,
     )
-    cycle = Cycle(part.loaded.policy, joints, State(ledger=stored.ledger))
+    cycle = Cycle(part.current.loaded.policy, joints, State(ledger=stored.ledger))
     holder.append(cycle)
     return Engine(
         part.paths,
         part.choice,
-        part.loaded,
+        part.current,
         cycle,
         part.sampler,
         recorder,
@@ -210,13 +152,9 @@ def _places(part: _Unfinished) -> Places:
         state=part.paths.state_dir,
         log=part.paths.log_dir,
         boot_id=part.me.boot_id,
-        settings=part.loaded.policy.audit,
-        gid=group_id(part.loaded.policy.access.group),
+        settings=part.current.loaded.policy.audit,
+        gid=group_id(part.current.loaded.policy.access.group),
     )
-
-
-def _sampler_settings(policy: Policy, boot_id: str) -> SamplerSettings:
-    return SamplerSettings(boot_id, program_globs(policy.protections), policy.full_scan_seconds)
 
 
 async def _adopt(part: _Unfinished, stored: Stored) -> None:
@@ -244,17 +182,17 @@ def _ours_of(part: _Unfinished) -> Callable[[], Ours]:
     return ours
 
 
-def _judge_of(part: _Unfinished, holder: list[Cycle]) -> Callable[[], JudgeContext]:
+def _judge_of(part: _Unfinished) -> Callable[[], JudgeContext]:
     ours = _ours_of(part)
     compiled: dict[str, Callable[[str, str], bool]] = {}
-    users = part.loaded.user_ids
 
     def judge() -> JudgeContext:
-        policy = holder[0].policy if holder else part.loaded.policy
+        loaded = part.current.loaded
+        policy = loaded.policy
         if policy.digest not in compiled:
             compiled.clear()
             compiled[policy.digest] = compile_patterns(policy) if policy.rules else _no_pattern
-        return JudgeContext(ours=ours(), patterns=compiled[policy.digest], user_ids=users)
+        return JudgeContext(ours=ours(), patterns=compiled[policy.digest], user_ids=loaded.user_ids)
 
     return judge
 
@@ -273,7 +211,7 @@ def _judged(cycle: Cycle) -> Judged:
 def _executor(
     part: _Unfinished, looker: LastLooker, recorder: Recorder | None, holder: list[Cycle]
 ) -> Executor:
-    policy = part.loaded.policy
+    policy = part.current.loaded.policy
     simulated = part.paths.simulate is not None
     tool = policy.nvidia_smi if part.paths.simulate is None else str(part.paths.simulate / "nvidia-smi")
 

@@ -24,6 +24,7 @@ from reclaimerd.daemon.worker_desks import Desk, NvmlDesk, ProcfsDesk
 from reclaimerd.errors import DriverAbsentError, ReclaimerdError, UnsuitableHostError
 
 ROLES = ("nvml", "procfs")
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 _WAIT_SECONDS = 0.02
 _FULL_BYTES = 64 * 1024
 _STAT_START_TICKS = 19  # proc(5) stat, field 22, counted after the comm's last bracket
@@ -76,7 +77,7 @@ class Channel:
             self._waiting.set()
 
     def _put(self, message: object) -> None:
-        line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        line = _ENCODER.encode(message).encode() + b"\n"
         with self._lock:
             self._unsent += line
 
@@ -158,9 +159,10 @@ def hello() -> dict[str, object]:
 def _desk(role: str, simulate: str | None) -> Desk:
     """Return the desk of this role; only what it needs is imported."""
     if role == "procfs":
-        from reclaimerd.observe.processes import ProcessReader  # noqa: PLC0415  # by role, to save memory
+        from reclaimerd.observe.known_looks import SentLooks  # noqa: PLC0415  # by role, to save memory
+        from reclaimerd.observe.processes import ProcessReader  # noqa: PLC0415  # the same
 
-        return ProcfsDesk(ProcessReader())
+        return ProcfsDesk(ProcessReader(), SentLooks())
     if simulate is not None:
         from reclaimerd.simulation.nvml import SimulatedNvml  # noqa: PLC0415  # by role, to save memory
 

@@ -18,6 +18,7 @@ from reclaimerd.model.ports import NvmlPort
 from reclaimerd.model.snapshot import DEAD_STATES, PF_EXITING, PF_POSTCOREDUMP
 
 if TYPE_CHECKING:
+    from reclaimerd.observe.known_looks import SentLooks
     from reclaimerd.observe.processes import ProcessReader
 
 Args = Mapping[str, object]
@@ -98,20 +99,22 @@ class Heartbeat:
 class ProcfsDesk:
     """Role procfs: reads of other processes that may hang, one process at a time."""
 
-    __slots__ = ("_reader",)
+    __slots__ = ("_reader", "_sent")
 
-    def __init__(self, reader: "ProcessReader") -> None:
+    def __init__(self, reader: "ProcessReader", sent: "SentLooks") -> None:
         self._reader = reader
+        self._sent = sent
 
     def answer(self, op: str, args: Args, emit: Emit) -> None:
-        """Answer watch, look, scan, descendants, members, peer, host_files, start_of and stack."""
+        """Answer watch, look, scan, descendants, members, peer, host_files, start_of, stack and kernel*."""
         match op:
             case "watch":
                 self._reader.watch_devices(_devices(args))
             case "look":
                 whole = frozenset(_numbers(args, "whole"))
+                known = _known(args)
                 for pid in _numbers(args, "pids"):
-                    emit(self._look(pid, whole=pid in whole))
+                    emit(self._look(pid, known.get(pid), whole=pid in whole))
             case "scan":
                 self._scan(args, emit)
             case "descendants":
@@ -130,12 +133,17 @@ class ProcfsDesk:
                 emit(self._start_of(_number(args, "pid")))
             case "stack":
                 emit({"stack": read_stack(_number(args, "pid"))})
+            case "kernel" | "kernel_scan" | "kernel_log":
+                from reclaimerd.daemon.worker_kernel import answer_kernel  # noqa: PLC0415  # lazy as above
+
+                with Heartbeat(emit) as beat:
+                    answer_kernel(op, args, emit, beat.at)
             case _:
                 raise ValueError(f"the procfs worker knows no {op!r}")
 
-    def _look(self, pid: int, *, whole: bool) -> object:
+    def _look(self, pid: int, known: int | None, *, whole: bool) -> object:
         try:
-            return {"pid": pid, "look": to_wire(self._reader.look(pid, whole=whole))}
+            return self._sent.told(self._reader.look(pid, whole=whole), known)
         except ProcessLookupError:
             return {"pid": pid, "gone": True}
         except (OSError, ValueError) as error:
@@ -209,6 +217,18 @@ def _numbers(args: Args, key: str) -> list[int]:
 
 def _texts(args: Args, key: str) -> list[str]:
     return [value for value in _list(args, key) if isinstance(value, str)]
+
+
+def _known(args: Args) -> dict[int, int]:
+    """Return the number of the look that the parent has of each pid; none where it says nothing."""
+    known = {}
+    for pair in _list(args, "known") if "known" in args else ():
+        match pair:
+            case [int(pid), int(number)]:
+                known[pid] = number
+            case _:
+                raise ValueError("`known` must be pairs of a pid and a number")
+    return known
 
 
 def _devices(args: Args) -> list[DeviceNumber]:

@@ -16,13 +16,25 @@ from reclaimerd.record.writer_claim import Busy, WriterState, claim, current_wri
 _TAKEOVER_SECONDS = 5.0
 
 
+_READS_ONLY = "this engine only reads and keeps no record"
+
+
 class MadeNothing:
-    """The recorder of an engine that only reads: it refuses, so nothing can be done."""
+    """The recorder of an engine that only reads: what it was shown may be said, and nothing done."""
 
     async def commit(self, batch: Batch) -> None:
-        """Refuse whatever would have to be durable."""
-        if batch.entries or batch.incidents or batch.ledger is not None:
-            raise RecordError("this engine only reads and keeps no record")
+        """Refuse whatever an act needs; an alarm that was merely seen is told to the reader instead."""
+        acts = any(entry.incident is not None or entry.actor is not None for entry in batch.entries)
+        if acts or batch.incidents or batch.ledger is not None:
+            raise RecordError(_READS_ONLY)
+
+    def fault(self) -> str:
+        """Return no fault: a reader has nothing to record."""
+        return ""
+
+    def fault_for_operators(self) -> str:
+        """Return why nobody may act through this engine."""
+        return _READS_ONLY
 
 
 async def claim_writer(state_dir: Path, me: ProcessRef, procfs: Probe, *, takeover: bool) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SHOWN_FAULTS = 3
+_PLAIN = frozenset({type(None), bool, int, float})
 
 
 def _text(value: str) -> str:
@@ -44,7 +45,7 @@ def _find_writer(cls: type) -> Callable[[Any], object]:
     writer: Callable[[Any], object]
     if issubclass(cls, Enum):
         writer = operator.attrgetter("value")
-    elif cls in (type(None), bool, int, float):
+    elif cls in _PLAIN:
         writer = _as_it_is
     elif issubclass(cls, str):
         writer = _text
@@ -55,7 +56,8 @@ def _find_writer(cls: type) -> Callable[[Any], object]:
     elif issubclass(cls, frozenset | set):
         writer = _sorted_items
     elif dataclasses.is_dataclass(cls):
-        writer = functools.partial(_fields, tuple(field.name for field in dataclasses.fields(cls)))
+        names = tuple(field.name for field in dataclasses.fields(cls))
+        writer = functools.partial(_fields, names, _values_of(names))
     else:
         raise TypeError(f"{cls.__name__} has no wire form: only frozen dataclasses and plain values have")
     return writer
@@ -81,12 +83,18 @@ def _sorted_items(values: Iterable[object]) -> object:
     return sorted((_writer_of(type(value))(value) for value in values), key=json.dumps)
 
 
-def _fields(names: tuple[str, ...], obj: object) -> object:
-    wire = {}
-    for name in names:
-        value = getattr(obj, name)
-        wire[name] = _writer_of(type(value))(value)
-    return wire
+def _values_of(names: tuple[str, ...]) -> Callable[[object], tuple[object, ...]]:
+    """Return the function that takes the named fields of an object, in one step where that is possible."""
+    if len(names) > 1:
+        return operator.attrgetter(*names)
+    return lambda obj: tuple(getattr(obj, name) for name in names)
+
+
+def _fields(names: tuple[str, ...], values_of: Callable[[object], tuple[object, ...]], obj: object) -> object:
+    return {
+        name: value if type(value) in _PLAIN else _writer_of(type(value))(value)
+        for name, value in zip(names, values_of(obj), strict=True)
+    }
 
 
 def to_wire(obj: object) -> object:

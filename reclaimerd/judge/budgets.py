@@ -81,18 +81,18 @@ def reset_budget_reasons(uuid: GpuUuid, context: GateContext, *, dry_run: bool) 
 def gpu_cooldown_reasons(uuid: GpuUuid, context: GateContext) -> tuple[Reason, ...]:
     """Return why this GPU is left alone after its last reset."""
     wait = context.policy.gates.gpu_cooldown_seconds
-    resets = [end.at for end in context.ledger.ended if end.was_reset and uuid in end.gpus]
+    resets = [end.at for end in context.ledger.ended if end.was_reset and not end.dry_run and uuid in end.gpus]
     if not any(_within(at, context.wall, wait) for at in resets):
         return ()
     text = f"{uuid} was reset less than {wait:.0f} s ago"
     return (Reason(ReasonKind.COOL_DOWN, text, "wait, or ask with --force", gpu=uuid),)
 
 
-def workload_cooldown_reasons(step: Step, context: GateContext) -> tuple[Reason, ...]:
-    """Return why this workload is left alone after its last incident."""
+def workload_cooldown_reasons(step: Step, context: GateContext, *, dry_run: bool) -> tuple[Reason, ...]:
+    """Return why this workload is left alone after its last incident; dry runs cool down only dry runs."""
     wait = context.policy.gates.workload_cooldown_seconds
     key = workload_key(step.target)
-    ends = [end.at for end in context.ledger.ended if end.workload_key == key]
+    ends = [e.at for e in context.ledger.ended if e.workload_key == key and e.dry_run == dry_run]
     if not any(_within(at, context.wall, wait) for at in ends):
         return ()
     text = f"an incident of the same workload ({key}) ended less than {wait:.0f} s ago"
@@ -129,7 +129,8 @@ def breaker_trip(newly_due: Iterable[NewlyDue], snapshot: Snapshot, policy: Poli
 
 def _spend_in_force(key: str, context: GateContext, *, dry_run: bool) -> bool:
     window = context.policy.budgets.window_seconds
-    last_end = max((end.at for end in context.ledger.ended if end.workload_key == key), default=None)
+    ends = (e.at for e in context.ledger.ended if e.workload_key == key and e.dry_run == dry_run)
+    last_end = max(ends, default=None)
     return any(
         spend.key == key
         and _within(spend.at, context.wall, window)

@@ -122,10 +122,11 @@ def _sane(gpu: GpuReading, used: int) -> _Figure | UnknownCondition:
     if not isinstance(gpu.processes, Known):
         return _unknown_rows(gpu)
     memory = gpu.memory.value
-    most = max([used, *_by_pid(gpu.processes.value)])
+    each = _by_pid(gpu.processes.value)
+    most = max((used, *each))
     if most > memory.total_bytes:
         return UnknownCondition(f"{gpu.uuid} reports {_gib(most)} of one process, more than the device has")
-    listed = sum(_by_pid(gpu.processes.value))
+    listed = sum(each)
     if listed > memory.used_bytes * _SLACK:
         return UnknownCondition(
             f"{gpu.uuid} lists {_gib(listed)} of processes, but only {_gib(memory.used_bytes)} is used",

@@ -1,11 +1,12 @@
 """When an incident ends, and how: the one place that gives an incident its end."""
 
 from dataclasses import replace
+from typing import assert_never
 
 from reclaimerd.judge.exit_path import any_exiting, state_word
 from reclaimerd.judge.ladder import next_stage
 from reclaimerd.judge.proof import SECOND_LOOK_SECONDS, Proven, StillHeld, Unmeasured, finding_of
-from reclaimerd.judge.steps import was_signalled
+from reclaimerd.judge.steps import was_killed, was_signalled
 from reclaimerd.model.incident import (
     ActorKind,
     Fact,
@@ -24,6 +25,7 @@ from reclaimerd.model.step import DrainReason
 _REBOOT = frozenset(
     {RecoveryAction.NODE_REBOOT, RecoveryAction.BUS_RESET, RecoveryAction.SYSTEM_REBOOT},
 )
+_FAILED_RESET = frozenset({OutcomeKind.RESET_ABANDONED, OutcomeKind.FAILED})
 
 
 def with_finding(incident: Incident, snapshot: Snapshot, wall: float) -> Incident:
@@ -44,16 +46,12 @@ def with_finding(incident: Incident, snapshot: Snapshot, wall: float) -> Inciden
             return _ended(incident, Fact.GONE_UNMEASURED, wall, proof)
         case Proven(proof=proof):
             if proof.kind is ProofKind.SHARED and not _second_agrees(incident, snapshot.at):
-                return (
-                    incident
-                    if incident.residual_ok_mono is not None
-                    else replace(
-                        incident,
-                        residual_ok_mono=snapshot.at,
-                    )
-                )
+                first = incident.residual_ok_mono
+                return incident if first is not None else replace(incident, residual_ok_mono=snapshot.at)
             fact = Fact.PROVEN if was_signalled(incident) else Fact.ENDED_BY_ITSELF
             return _ended(incident, fact, wall, proof)
+        case unknown:
+            assert_never(unknown)
 
 
 def second_look_at(incident: Incident) -> float | None:
@@ -97,26 +95,16 @@ def drain_reason_of(incident: Incident, snapshot: Snapshot) -> DrainReason | Non
             action = gpu.recovery_action.value
             return DrainReason(FaultDomain.HARDWARE, f"{uuid}: the driver asks for {action}")
     for attempt in incident.attempts:
-        if (
-            attempt.outcome is not None
-            and attempt.outcome.kind
-            in (
-                OutcomeKind.RESET_ABANDONED,
-                OutcomeKind.FAILED,
-            )
-            and attempt.stage is Stage.RESET
-        ):
-            return DrainReason(
-                FaultDomain.DRIVER, f"a reset was executed and failed: {attempt.outcome.detail}"
-            )
+        outcome = attempt.outcome
+        if attempt.stage is Stage.RESET and outcome is not None and outcome.kind in _FAILED_RESET:
+            return DrainReason(FaultDomain.DRIVER, f"a reset was executed and failed: {outcome.detail}")
     return _stuck_reason(incident, snapshot)
 
 
 def _stuck_reason(incident: Incident, snapshot: Snapshot) -> DrainReason | None:
-    killed = any(attempt.stage is Stage.SIGKILL for attempt in incident.attempts)
     since = incident.release.at if incident.release is not None else snapshot.at
     quiet_for = snapshot.at - since
-    if not killed or quiet_for < incident.plan.exit_grace_seconds:
+    if not was_killed(incident) or quiet_for < incident.plan.exit_grace_seconds:
         return None
     for ref in incident.processes:
         reading = snapshot.process(ref)

@@ -4,9 +4,18 @@ A task is in the exit path when PF_EXITING or PF_POSTCOREDUMP is set (kernel/exi
 in any state letter: measured on Linux 6.18, tasks leave in D, R, S and I.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from reclaimerd.judge.stack_frames import bare, certain
+from reclaimerd.model.kernel import KernelLook, KernelTask, TaskCondition
+from reclaimerd.model.reading import Known
 from reclaimerd.model.snapshot import (
+    DEAD_STATES,
     PF_DUMPCORE,
+    PF_EXITING,
     PF_KTHREAD,
+    PF_POSTCOREDUMP,
     ProcessReading,
     TaskReading,
 )
@@ -51,6 +60,59 @@ def is_zombie_leader(reading: ProcessReading) -> bool:
     """Tell whether the leader is dead while other threads live: the process still holds all it had."""
     leader = next((task for task in reading.tasks if task.tid == reading.ref.pid), None)
     return leader is not None and is_dead(leader) and bool(live_tasks(reading))
+
+
+_WORST_FIRST = (
+    TaskCondition.EXITING,
+    TaskCondition.DUMPING_CORE,
+    TaskCondition.BLOCKED,
+    TaskCondition.TRACED,
+    TaskCondition.FROZEN,
+    TaskCondition.STOPPED,
+    TaskCondition.ZOMBIE_LEADER,
+    TaskCondition.RUNNING,
+    TaskCondition.GONE,
+)
+_LEAVING = PF_EXITING | PF_POSTCOREDUMP
+
+
+def condition_of(task: KernelTask, look: KernelLook) -> TaskCondition:
+    """Return what one task of this look is doing; flags, cgroup files and the stack decide before the letter.
+
+    A task with PF_EXITING is never frozen: past exit_signals() the kernel has no freezing point, but a
+    v1 cgroup that is still FREEZING counts as frozen for its other tasks. PF_DUMPCORE is never cleared,
+    so it tells of a dump only until do_exit() sets the next flag.
+    """
+    if task.state in DEAD_STATES:
+        lives = any(other.state not in DEAD_STATES for other in look.tasks)
+        return TaskCondition.ZOMBIE_LEADER if task.tid == look.ref.pid and lives else TaskCondition.GONE
+    if look.frozen == Known(value=True) and not task.flags & PF_EXITING:
+        return TaskCondition.FROZEN
+    if task.state == "t" or (task.state == "T" and look.tracer_pid):
+        return TaskCondition.TRACED
+    if _writes_core(task, look):
+        return TaskCondition.DUMPING_CORE
+    if task.flags & _LEAVING or any(bare(frame.symbol) == "do_exit" for frame in certain(task.frames)):
+        return TaskCondition.EXITING
+    return {"T": TaskCondition.STOPPED, "D": TaskCondition.BLOCKED}.get(task.state, TaskCondition.RUNNING)
+
+
+def _writes_core(task: KernelTask, look: KernelLook) -> bool:
+    """Tell whether the task writes the core, or is parked in do_exit (state I) until it is written."""
+    if look.dumping_core:
+        return not task.flags & PF_EXITING
+    return bool(task.flags & PF_DUMPCORE) and not task.flags & _LEAVING
+
+
+def process_condition(look: KernelLook) -> tuple[TaskCondition, Mapping[TaskCondition, int]]:
+    """Return the worst that a task of the process is doing, and how many tasks do what.
+
+    A look without any task is RUNNING with no counts: what was not seen is not gone.
+    """
+    seen = [condition_of(task, look) for task in look.tasks]
+    counts = {condition: seen.count(condition) for condition in _WORST_FIRST if condition in seen}
+    worst = next(iter(counts), TaskCondition.RUNNING)
+    return worst, MappingProxyType(counts)
 
 
 _LETTERS = {

@@ -153,7 +153,7 @@ def _count_reasons(
     cooling = (budgets.gpu_cooldown_reasons(uuid, context) for uuid in step.target.gpus)
     return (
         *budgets.workload_budget_reasons(step, context, dry_run=dry_run),
-        *budgets.workload_cooldown_reasons(step, context),
+        *budgets.workload_cooldown_reasons(step, context, dry_run=dry_run),
         *(reason for reasons in cooling for reason in reasons),
     )
 

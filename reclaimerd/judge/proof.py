@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from reclaimerd.model.identity import GpuUuid
 from reclaimerd.model.incident import Incident, Proof, ProofKind
 from reclaimerd.model.reading import Known
-from reclaimerd.model.snapshot import GpuReading, Holder, Snapshot
+from reclaimerd.model.snapshot import GpuProcess, GpuReading, Holder, Snapshot
 
 SECOND_LOOK_SECONDS = 0.2
 """A shared GPU's memory must add up twice, this far apart: its other users allocate meanwhile."""
@@ -42,7 +42,7 @@ Finding = Proven | Unmeasured | StillHeld
 
 
 def tolerance_bytes(total_bytes: int) -> int:
-    """Return how far a residual may lie from zero: 64 MiB or 0.5 % of the GPU, whichever is more."""
+    """Return how far a residual may lie above zero: 64 MiB or 0.5 % of the GPU, whichever is more."""
     return max(TOLERANCE_BYTES, int(total_bytes * TOLERANCE_SHARE))
 
 
@@ -89,25 +89,38 @@ def _gpu_finding(incident: Incident, uuid: GpuUuid, snapshot: Snapshot) -> Findi
         return _unmeasured(f"{uuid} is not there to be read")
     if not isinstance(gpu.processes, Known):
         return _unmeasured(f"{uuid}: its process list can't be read ({gpu.processes.why})")
-    pids = {ref.pid for ref in incident.processes}
-    reused = {
-        process.ref.pid for process in snapshot.processes.values() if process.ref not in incident.processes
-    }
-    listed = sorted({row.pid for row in gpu.processes.value} & (pids - reused))
+    pids = {ref.pid for ref in incident.processes} - _strangers_pids(incident, uuid, snapshot)
+    listed = sorted({row.pid for row in gpu.processes.value} & pids)
     if listed:
         return StillHeld(f"{uuid}: NVML still lists {', '.join(map(str, listed))}")
-    return _memory_finding(gpu, snapshot)
+    return _memory_finding(gpu, gpu.processes.value, snapshot)
 
 
-def _memory_finding(gpu: GpuReading, snapshot: Snapshot) -> Finding:
+def _strangers_pids(incident: Incident, uuid: GpuUuid, snapshot: Snapshot) -> set[int]:
+    """Return the pids that strangers have now who hold this GPU by its node: such a row is theirs.
+
+    A stranger that got the pid and has no node proves nothing: NVML names the dead target for as long
+    as its context lives on in somebody else.
+    """
+    return {
+        holder.ref.pid
+        for holder in snapshot.holders_of(uuid)
+        if holder.node and holder.ref not in incident.processes
+    }
+
+
+def _memory_finding(gpu: GpuReading, rows: tuple[GpuProcess, ...], snapshot: Snapshot) -> Finding:
     if not isinstance(gpu.memory, Known):
         return _unmeasured(f"{gpu.uuid}: its memory can't be read ({gpu.memory.why})")
     memory = gpu.memory.value
     baseline = snapshot.baselines.get(gpu.uuid, 0)
-    others = _others_bytes(gpu)
+    others = _others_bytes(rows)
     shared = bool(snapshot.holders_of(gpu.uuid)) or others != 0
     if others is None:
         return _unmeasured(f"{gpu.uuid}: another process's memory can't be read")
+    if others - memory.used_bytes > max(tolerance_bytes(memory.total_bytes), memory.used_bytes // 20):
+        # Memory that is counted twice would hide what the target left behind.
+        return _unmeasured(f"{gpu.uuid}: its processes account for more than is used")
     residual = memory.used_bytes - others - baseline
     if residual <= tolerance_bytes(memory.total_bytes):
         kind = ProofKind.SHARED if shared else ProofKind.EXCLUSIVE
@@ -125,11 +138,9 @@ def _memory_finding(gpu: GpuReading, snapshot: Snapshot) -> Finding:
     return StillHeld(f"{gpu.uuid}: {residual} bytes are still used and nobody is seen to hold them")
 
 
-def _others_bytes(gpu: GpuReading) -> int | None:
-    if not isinstance(gpu.processes, Known):
-        return None
+def _others_bytes(rows: tuple[GpuProcess, ...]) -> int | None:
     total = 0
-    for row in gpu.processes.value:
+    for row in rows:
         if not isinstance(row.used_bytes, Known):
             return None
         total += row.used_bytes.value

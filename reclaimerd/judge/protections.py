@@ -7,6 +7,7 @@ and a unit whose cgroup directories root owns. An exe can be preloaded by a user
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import assert_never
 
 from reclaimerd.judge.builtin_programs import PROGRAMS, Program, Station
@@ -77,13 +78,21 @@ def looks_protected(
     ours: Ours,
 ) -> str | None:
     """Return in words that a process bears a protected program's name without being it, else None."""
-    if protection_of(reading, host_files=host_files, policy=policy, ours=ours) is not None:
-        return None
     exe = known_or_none(reading.exe)
     file_name = "" if exe is None else exe.removesuffix(" (deleted)").rpartition("/")[2]
+    label = _borne_label(reading.comm, file_name)
+    if label is None or protection_of(reading, host_files=host_files, policy=policy, ours=ours) is not None:
+        return None
+    return f"looks like {label}, but is not the host's own program in its own place"
+
+
+# Kept: a hundred globs for each holder in each pass would cost more than all the rest of judging.
+@lru_cache(maxsize=1024)
+def _borne_label(comm: str, file_name: str) -> str | None:
+    """Return the label of the protected program whose name this comm or file name bears, else None."""
     for program in PROGRAMS:
-        if any(_bears(reading.comm, file_name, name) for name in program.names):
-            return f"looks like {program.label}, but is not the host's own program in its own place"
+        if any(_bears(comm, file_name, name) for name in program.names):
+            return program.label
     return None
 
 

@@ -64,7 +64,7 @@ def due_step(incident: Incident, snapshot: Snapshot) -> Due:
     if timeout is not None and now >= incident.opened_mono + timeout:
         return OutOfSteps("the time that was given is up")
     alive = _alive(incident, snapshot)
-    if incident.stage in (Stage.SIGTERM, Stage.SIGKILL) and alive:
+    if incident.stage in (Stage.SIGTERM, Stage.SIGKILL) and incident.stage.value in incident.plan.stages:
         unsent = tuple(ref for ref in alive if ref not in _addressed(incident, incident.stage))
         if unsent:
             return _step(incident, incident.stage, unsent)
@@ -100,7 +100,7 @@ def with_look(incident: Incident, snapshot: Snapshot) -> Incident:
         return incident if incident.gone_mono is not None else replace(incident, gone_mono=snapshot.at)
     incident = incident if incident.gone_mono is None else replace(incident, gone_mono=None)
     seen = release_of(incident, snapshot)
-    if incident.release is None or released_since(incident.release, seen):
+    if seen is not None and (incident.release is None or released_since(incident.release, seen)):
         return replace(incident, release=seen)
     return incident
 
@@ -108,14 +108,11 @@ def with_look(incident: Incident, snapshot: Snapshot) -> Incident:
 def with_heirs(incident: Incident, heirs: tuple[ProcessRef, ...], now: float) -> Incident:
     """Return the incident with heirs of its dead members joined; its clock restarts thrice at most."""
     joins = incident.joins + 1
-    clock = now if joins <= MOST_CLOCK_RESTARTS else incident.stage_mono
-    return replace(
-        incident,
-        survivors=incident.survivors + heirs,
-        joins=joins,
-        stage_mono=clock,
-        gone_mono=None,
-    )
+    joined = replace(incident, survivors=incident.survivors + heirs, joins=joins, gone_mono=None)
+    if joins > MOST_CLOCK_RESTARTS:
+        return joined
+    # What the dead had left says nothing of the heirs' progress: theirs is measured from their own.
+    return replace(joined, stage_mono=now, release=None)
 
 
 MOST_CLOCK_RESTARTS = 3
@@ -163,14 +160,26 @@ def unlisted_stages(incident: Incident) -> tuple[ListedStage, ...]:
 
 def was_signalled(incident: Incident) -> bool:
     """Tell whether any signal of ours reached, or may have reached, a target."""
-    reached = {OutcomeKind.SENT, OutcomeKind.UNKNOWN}
     return any(
-        attempt.outcome is None
-        or attempt.outcome.kind in reached
-        or any(target.kind in reached for target in attempt.outcome.targets)
+        _may_have_reached(attempt)
         for attempt in incident.attempts
         if attempt.stage in (Stage.SIGTERM, Stage.SIGKILL)
     )
+
+
+def was_killed(incident: Incident) -> bool:
+    """Tell whether a SIGKILL of ours reached, or may have reached, a target."""
+    return any(_may_have_reached(attempt) for attempt in incident.attempts if attempt.stage is Stage.SIGKILL)
+
+
+def _may_have_reached(attempt: Attempt) -> bool:
+    if attempt.outcome is None:
+        return True
+    kinds = {target.kind for target in attempt.outcome.targets} | {attempt.outcome.kind}
+    return bool(kinds & _REACHED)
+
+
+_REACHED = frozenset({OutcomeKind.SENT, OutcomeKind.UNKNOWN})
 
 
 def later_stages(incident: Incident) -> tuple[Stage, ...]:
@@ -208,8 +217,7 @@ def _next_listed(incident: Incident, alive: tuple[ProcessRef, ...]) -> Due:
             continue
         if stage in (Stage.SIGTERM, Stage.SIGKILL) and not alive:
             continue
-        targets = alive if stage in (Stage.SIGTERM, Stage.SIGKILL) else incident.processes
-        return _step(incident, stage, targets)
+        return _step(incident, stage, alive)
     timeout = incident.plan.timeout_seconds
     if timeout is not None and (alive or incident.gone_mono is None):
         return Wait(incident.opened_mono + timeout)

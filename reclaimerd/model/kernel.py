@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.policy import FaultDomain
+from reclaimerd.model.policy import Signature as Signature  # noqa: PLC0414  # a word of this page too
 from reclaimerd.model.reading import Reading
 
 
@@ -91,28 +92,6 @@ class Leaving(StrEnum):
     NO_RELEASE = "no_release"
     HELD = "held"
     UNDETERMINED = "undetermined"
-
-
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """A place in the kernel where tasks are known to hang; data, from the package's file or the policy's.
-
-    A stack matches when its first frame that is neither scheduler nor lock is one of `symbols` (exact,
-    or a prefix that ends in `*`) and, where given, `modules` holds its module. `within` are frames that
-    must stand further out (`do_exit`). `kernel_threads` are comm prefixes, for a close that was deferred.
-    """
-
-    name: str
-    title: str
-    meaning: str
-    mend: str
-    fault_domain: FaultDomain
-    symbols: tuple[str, ...] = ()
-    modules: tuple[str, ...] = ()
-    within: tuple[str, ...] = ()
-    kernel_threads: tuple[str, ...] = ()
-    issue: str = ""
-    forbids_reset: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,12 +47,13 @@ class Breaker:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """An incident's end, for the cool-downs: the workload's key and the GPUs it was on."""
+    """An incident's end, for the cool-downs; a dry run's end cools down only dry runs."""
 
     workload_key: str
     gpus: tuple[GpuUuid, ...]
     at: float
     was_reset: bool = False
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)

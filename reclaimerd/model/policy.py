@@ -121,6 +121,7 @@ class LadderSettings:
     operator_sigterm_seconds: float = 30.0
     sigkill_seconds: float = 60.0
     exit_grace_seconds: float = 120.0
+    core_grace_seconds: float = 600.0
     proof_seconds: float = 10.0
     reset_seconds: float = 300.0
 
@@ -163,6 +164,10 @@ class DrainSettings:
     fault_domains: tuple[FaultDomain, ...] = (FaultDomain.DRIVER, FaultDomain.HARDWARE)
     directory: str = ""
     """Folder of the request files; empty is `drain` under the state directory."""
+    driver_alarm_seconds: float = 120.0
+    """Without any answer of the driver for this long: an alarm."""
+    driver_drain_seconds: float = 900.0
+    """Without any answer of the driver for this long: one drain request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +192,28 @@ class AccessSettings:
 
     group: str = "reclaimerd"
     owner_access: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A place in the kernel where tasks are known to hang; data, from the package's file or the policy's.
+
+    A stack matches when its first frame that is neither scheduler nor lock is one of `symbols` (exact,
+    or a prefix that ends in `*`) and, where given, `modules` holds its module. `within` are frames that
+    must stand further out (`do_exit`). `kernel_threads` are comm prefixes, for a close that was deferred.
+    """
+
+    name: str
+    title: str
+    meaning: str
+    mend: str
+    fault_domain: FaultDomain
+    symbols: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    within: tuple[str, ...] = ()
+    kernel_threads: tuple[str, ...] = ()
+    issue: str = ""
+    forbids_reset: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,5 +244,7 @@ class Policy:
     access: AccessSettings = field(default_factory=AccessSettings)
     protections: tuple[UserProtection, ...] = ()
     rules: tuple[Rule, ...] = ()
+    signatures: tuple[Signature, ...] = ()
+    """The administrator's own, tried before the package's."""
     digest: str = "built-in"
     source: str = ""

@@ -5,7 +5,7 @@ asking any reading for its truth raises.
 """
 
 from dataclasses import dataclass
-from typing import Generic, Literal, NoReturn, TypeVar
+from typing import Generic, Literal, NoReturn, TypeVar, assert_never
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -64,3 +64,5 @@ def text_of(reading: "Reading[T]") -> str:
             return f"unreadable ({why})"
         case Absent(why=why):
             return f"absent ({why})"
+        case _:
+            assert_never(reading)

@@ -3,7 +3,7 @@
 No reading of the world here: looks and lists come in, holders and a new memory go out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from reclaimerd.model.identity import DeviceNumber, GpuUuid, ProcessRef
@@ -18,7 +18,7 @@ from reclaimerd.model.snapshot import (
 )
 
 MOST_REMEMBERED = 4096
-"""A flood of short-lived holders costs a bounded memory; the oldest are forgotten first."""
+"""A flood of holders costs a bounded memory: newcomers past it are not remembered, nobody is pushed out."""
 
 Memory = Mapping[tuple[ProcessRef, GpuUuid], RememberedHolder]
 
@@ -45,14 +45,12 @@ class Joined:
 def joined(seen: Seen, memory: Memory) -> Joined:
     """Return who holds what, from this pass's sightings and the memory of the passes before."""
     dead = _dead_listings(seen, memory)
+    listed = {gpu.uuid: _figures(gpu) for gpu in seen.gpus}
     holders: dict[tuple[ProcessRef, GpuUuid], Holder] = {}
     for look in seen.looks.values():
-        if look.reading.is_released:
-            continue
-        for gpu in seen.gpus:
-            holder = _holder(look, gpu, seen)
-            if holder is not None:
-                holders[holder.ref, gpu.uuid] = holder
+        if not look.reading.is_released:
+            for holder in _holders(look, seen, listed, memory):
+                holders[holder.ref, holder.gpu] = holder
     for key, kept in memory.items():
         if key not in holders and _may_still_hold(kept, seen):
             holders[key] = Holder(
@@ -65,45 +63,71 @@ def joined(seen: Seen, memory: Memory) -> Joined:
             )
     fresh = _remember(holders, seen, memory, dead)
     heirs = tuple(_with_heritage(holder, dead, fresh) for holder in holders.values())
-    return Joined(tuple(sorted(heirs, key=_order)), dead, _bounded(fresh))
+    return Joined(tuple(sorted(heirs, key=_order)), dead, _bounded(fresh, memory))
 
 
 def listed_bytes(gpu: GpuReading, pid: int) -> Reading[int] | None:
     """Return what NVML's lists say one pid uses on one GPU, None when they don't name it."""
-    if not isinstance(gpu.processes, Known):
-        return None
-    rows = [row for row in gpu.processes.value if row.pid == pid]
-    if not rows:
-        return None
-    known = [row.used_bytes.value for row in rows if isinstance(row.used_bytes, Known)]
-    if len(known) < len(rows):
-        return Unreadable("NVML gives no figure for this process")
-    return Known(sum(known))
+    return _figures(gpu).get(pid)
+
+
+def _figures(gpu: GpuReading) -> Mapping[int, Reading[int]]:
+    """Return what NVML's lists say each pid uses on one GPU; one row without a figure makes it unknown."""
+    figures: dict[int, Reading[int]] = {}
+    for row in gpu.processes.value if isinstance(gpu.processes, Known) else ():
+        before = figures.get(row.pid, Known(0))
+        if isinstance(before, Known) and isinstance(row.used_bytes, Known):
+            figures[row.pid] = Known(before.value + row.used_bytes.value)
+        else:
+            figures[row.pid] = Unreadable("NVML gives no figure for this process")
+    return figures
 
 
 def _order(holder: Holder) -> tuple[str, int]:
     return (holder.gpu, holder.ref.pid)
 
 
-def _holder(look: ProcessLook, gpu: GpuReading, seen: Seen) -> Holder | None:
+def _holders(
+    look: ProcessLook,
+    seen: Seen,
+    listed: Mapping[GpuUuid, Mapping[int, Reading[int]]],
+    memory: Memory,
+) -> Iterator[Holder]:
+    """Yield a holder for each GPU that this process holds."""
     ref = look.reading.ref
-    used = listed_bytes(gpu, ref.pid)
     devices: frozenset[DeviceNumber] = frozenset()
     if isinstance(look.nodes, Known):
         devices = frozenset(holding.device for holding in look.nodes.value)
-    node = gpu.device in devices
-    own = {other.device for other in seen.gpus}
-    shared_only = not node and used is None and bool(devices & seen.shared_devices) and not devices & own
-    if used is None and not node and not shared_only:
-        return None
-    return Holder(
-        ref,
-        gpu.uuid,
-        listed=used is not None,
-        node=node,
-        used_bytes=Absent("NVML does not list it") if used is None else used,
-        shared_node_only=shared_only,
-    )
+    only_shared = not devices.isdisjoint(seen.shared_devices)
+    only_shared = only_shared and not any(gpu.device in devices for gpu in seen.gpus)
+    for gpu in seen.gpus:
+        node = gpu.device in devices
+        used = listed[gpu.uuid].get(ref.pid)
+        if used is not None and _row_is_of_the_dead(look, gpu, memory):
+            used = None
+        if used is None and not node and not only_shared:
+            continue
+        yield Holder(
+            ref,
+            gpu.uuid,
+            listed=used is not None,
+            node=node,
+            used_bytes=Absent("NVML does not list it") if used is None else used,
+            shared_node_only=only_shared and used is None,
+        )
+
+
+def _row_is_of_the_dead(look: ProcessLook, gpu: GpuReading, memory: Memory) -> bool:
+    """Tell whether NVML's row of this pid is that of a dead holder whose pid a stranger has now.
+
+    The driver names the owner of a context for as long as an heir keeps it; the stranger has no node.
+    """
+    ref = look.reading.ref
+    if look.reading.is_leaving or (ref, gpu.uuid) in memory or not isinstance(look.nodes, Known):
+        return False
+    if gpu.device in {holding.device for holding in look.nodes.value}:
+        return False
+    return any(other.pid == ref.pid and other != ref for other, uuid in memory if uuid == gpu.uuid)
 
 
 def _may_still_hold(kept: RememberedHolder, seen: Seen) -> bool:
@@ -112,7 +136,12 @@ def _may_still_hold(kept: RememberedHolder, seen: Seen) -> bool:
     look = seen.looks.get(kept.ref.pid)
     if look is None or look.reading.ref != kept.ref or look.reading.is_released:
         return False
-    return look.reading.is_leaving or not isinstance(look.nodes, Known)
+    return look.reading.is_leaving or not isinstance(look.nodes, Known) or kept.gpu in _blind_gpus(seen)
+
+
+def _blind_gpus(seen: Seen) -> frozenset[GpuUuid]:
+    """Return the GPUs whose process list can't be read: nobody is known to be off them."""
+    return frozenset(gpu.uuid for gpu in seen.gpus if not isinstance(gpu.processes, Known))
 
 
 def _remembered_bytes(kept: RememberedHolder) -> Reading[int]:
@@ -128,11 +157,12 @@ def _dead_listings(seen: Seen, memory: Memory) -> tuple[DeadListing, ...]:
             continue
         for pid in sorted({row.pid for row in gpu.processes.value}):
             look = seen.looks.get(pid)
-            if pid in seen.unreadable or (look is not None and not look.reading.is_released):
+            stranger = look is not None and _row_is_of_the_dead(look, gpu, memory)
+            if pid in seen.unreadable or (look is not None and not look.reading.is_released and not stranger):
                 continue
             used = listed_bytes(gpu, pid)
             refs = [ref for ref, uuid in memory if ref.pid == pid and uuid == gpu.uuid]
-            ref = look.reading.ref if look is not None else max(refs, default=None)
+            ref = max(refs, default=None) if look is None or stranger else look.reading.ref
             found.append(DeadListing(gpu.uuid, pid, Unreadable("no figure") if used is None else used, ref))
     return tuple(found)
 
@@ -149,7 +179,7 @@ def _remember(
         look = seen.looks.get(holder.ref.pid)
         used = holder.used_bytes.value if isinstance(holder.used_bytes, Known) else None
         if before is not None:
-            fresh[key] = before if used is None else replace(before, used_bytes=used)
+            fresh[key] = before if used in {None, before.used_bytes} else replace(before, used_bytes=used)
         elif look is not None and not look.reading.is_leaving:
             fresh[key] = RememberedHolder(
                 holder.ref,
@@ -160,8 +190,10 @@ def _remember(
                 used_bytes=used,
             )
     lost = {listing.ref for listing in dead}
+    blind = _blind_gpus(seen)
     for key, kept in memory.items():
-        if key not in fresh and kept.ref in lost:
+        # One that died while the driver was silent may be listed, and have heirs, once it answers.
+        if key not in fresh and (kept.ref in lost or kept.gpu in blind):
             fresh[key] = kept
     return fresh
 
@@ -192,6 +224,8 @@ def _with_heritage(
     return holder
 
 
-def _bounded(memory: dict[tuple[ProcessRef, GpuUuid], RememberedHolder]) -> Memory:
-    excess = len(memory) - MOST_REMEMBERED
-    return memory if excess <= 0 else dict(list(memory.items())[excess:])
+def _bounded(fresh: dict[tuple[ProcessRef, GpuUuid], RememberedHolder], before: Memory) -> Memory:
+    if len(fresh) <= MOST_REMEMBERED:
+        return fresh
+    kept_first = sorted(fresh, key=lambda key: key not in before)
+    return {key: fresh[key] for key in kept_first[:MOST_REMEMBERED]}

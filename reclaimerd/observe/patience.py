@@ -13,6 +13,8 @@ from reclaimerd.observe.worker_link import Link, Pending
 
 EACH_SECONDS = 0.2
 FORGET_AFTER_SECONDS = 60.0
+SEARCHES = frozenset({"scan", "kernel", "kernel_scan"})
+"""Questions whose answer says which process it is at, and that can be asked again without that one."""
 _EXTENSIONS = 4
 _WORKING_SHARE = 0.25
 _POLL_SECONDS = 0.1
@@ -67,7 +69,7 @@ async def wait_for_answer(
     `asked` are the pids of a `look`, answered in order; without them a search's own progress counts.
     """
     window = _Window(None, None, clock(), 0.0)
-    per_process = bool(asked) or pending.op == "scan"
+    per_process = bool(asked) or pending.op in SEARCHES
     while not pending.ended.done():
         now = clock()
         if now >= until:

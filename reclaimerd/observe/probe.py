@@ -11,10 +11,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-from reclaimerd.host.wire import Decoder
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.policy import WorkerSettings
-from reclaimerd.model.snapshot import ProcessLook
 from reclaimerd.observe.answers import (
     Answer,
     Answered,
@@ -27,7 +25,8 @@ from reclaimerd.observe.answers import (
     SilentCause,
     UnreadableProcess,
 )
-from reclaimerd.observe.patience import Unanswered, wait_for_answer
+from reclaimerd.observe.known_looks import KnownLooks
+from reclaimerd.observe.patience import SEARCHES, Unanswered, wait_for_answer
 from reclaimerd.observe.worker_link import Link, Pending
 from reclaimerd.observe.worker_seat import Seat
 
@@ -40,13 +39,12 @@ _LOOK_CHUNK = 512
 """Pids of one request: its line must fit the socket's buffer."""
 _SCAN_TRIES = 3
 _TIME_UP = "not looked at: the time for this pass is up"
-_LOOK = Decoder(ProcessLook)
 
 
 class Probe:
     """One role's worker, started at the first question. For one event loop; questions queue."""
 
-    __slots__ = ("_clock", "_limits", "_lock", "_role", "_seat", "_unanswered")
+    __slots__ = ("_clock", "_known", "_limits", "_lock", "_role", "_seat", "_unanswered")
 
     def __init__(
         self,
@@ -60,6 +58,7 @@ class Probe:
         self._clock = clock
         self._lock = asyncio.Lock()
         self._seat = Seat(role, command, limits, clock)
+        self._known = KnownLooks()
         self._unanswered = Unanswered(clock)
 
     def explain_by(self, stack_of: Callable[[int], Awaitable[str]]) -> None:
@@ -102,8 +101,8 @@ class Probe:
         try:
             if op == "watch":
                 self._seat.sticky = (op, args or {})
-            if op == "scan":
-                return await self._scan(args or {}, until)
+            if op in SEARCHES:
+                return await self._search(op, args or {}, until)
             return await self._ask(op, args or {}, until)
         finally:
             self._lock.release()
@@ -165,12 +164,12 @@ class Probe:
             return self._seat.silence(link, pending)
         return Failed("stuck", await self._blame(link, stuck))
 
-    async def _scan(self, args: Mapping[str, object], until: float) -> Answer:
+    async def _search(self, op: str, args: Mapping[str, object], until: float) -> Answer:
         """Search, and again without the process that made the reader hang."""
         answer: Answer = Failed("failed", "nothing was asked")
         for _ in range(_SCAN_TRIES):
             without = sorted(self._unanswered.current())
-            answer = await self._ask("scan", {**args, "without": without}, until)
+            answer = await self._ask(op, {**args, "without": without}, until)
             if not (isinstance(answer, Failed) and answer.kind == "stuck"):
                 break
         return answer
@@ -195,9 +194,10 @@ class Probe:
             found.update((pid, UnreadableProcess(why)) for pid in left)
             return []
         asked = left[:_LOOK_CHUNK]
-        pending = link.send("look", {"pids": asked, "whole": [pid for pid in asked if pid in whole]})
+        told = {"pids": asked, "whole": [pid for pid in asked if pid in whole]}
+        pending = link.send("look", {**told, "known": self._known.numbers(link, asked)})
         stuck = await wait_for_answer(link, pending, until, self._clock, asked)
-        answered = _looks(pending, asked)
+        answered = _looks(pending, asked, self._known)
         found.update(answered)
         rest = [pid for pid in left if pid not in answered]
         why = _TIME_UP
@@ -216,14 +216,14 @@ class Probe:
         return rest[1:]
 
 
-def _looks(pending: Pending, asked: Sequence[int]) -> dict[int, LookAnswer]:
+def _looks(pending: Pending, asked: Sequence[int], known: KnownLooks) -> dict[int, LookAnswer]:
     """Return the answers that came, in the order asked; one that can't be decoded is unreadable."""
     found: dict[int, LookAnswer] = {}
     for pid, part in zip(asked, pending.parts, strict=False):
         match part:
-            case {"pid": named, "look": look} if named == pid:
+            case ({"pid": named, "same": _} | {"pid": named, "look": _}) if named == pid:
                 try:
-                    found[pid] = _LOOK.from_object(look)
+                    found[pid] = known.look_of(part)
                 except ValueError as error:
                     found[pid] = UnreadableProcess(str(error))
             case {"pid": named, "gone": True} if named == pid:

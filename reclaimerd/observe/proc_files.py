@@ -1,6 +1,7 @@
 """Plain blocking reads below /proc, by byte paths and directory descriptors, and errors in words.
 
-For the procfs worker alone: any of these reads may hang on a hostile process.
+For the procfs worker, because most of these reads may hang on a hostile process; the main process
+reads with it only what can't (`children`).
 """
 # Byte paths and directory descriptors, in the hot path: pathlib knows neither.
 # ruff: noqa: PTH116, PTH208
@@ -69,17 +70,6 @@ def read_text(directory: int, name: str, most: int = MOST_BYTES) -> str:
     finally:
         os.close(descriptor)
     return text.decode("utf-8", "surrogateescape")
-
-
-def read_vital(directory: int, name: str, pid: int) -> str:
-    """Return a file without which there is no process; raises ProcessLookupError when it is gone."""
-    try:
-        text = read_text(directory, name)
-    except FileNotFoundError:
-        raise gone(pid) from None
-    if not text:
-        raise gone(pid)
-    return text
 
 
 def gone(pid: int) -> ProcessLookupError:

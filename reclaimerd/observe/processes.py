@@ -1,7 +1,7 @@
 """Look at one process: its tasks, program, arguments, cgroup, and the watched devices it holds.
 
 Runs in the procfs worker: several of these reads can hang on a hostile process. All reads of one
-look go through one descriptor of /proc/PID, so they are of one process even if its pid is used
+look go through descriptors of one life of it, so they are of one process even if its pid is used
 again. It reads and remembers; it changes nothing.
 """
 
@@ -16,7 +16,6 @@ from reclaimerd.host.proc_text import (
     StatusText,
     mask_secrets,
     parse_stat,
-    parse_status,
     printable,
 )
 from reclaimerd.model.identity import DeviceNumber, FileIdentity, ProcessRef
@@ -34,12 +33,13 @@ from reclaimerd.model.snapshot import (
 )
 from reclaimerd.observe.host_files import read_host_files
 from reclaimerd.observe.open_nodes import NodeFinder, Places, holdings
+from reclaimerd.observe.open_processes import OpenProcess, OpenProcesses, open_process, read_now
+from reclaimerd.observe.parsed_texts import ParsedTexts
 from reclaimerd.observe.proc_files import (
     gone,
     read_descriptor_count,
     read_text,
     read_tids,
-    read_vital,
     words_of,
 )
 from reclaimerd.observe.recent import Recent
@@ -74,12 +74,13 @@ class ProcessReader:
         self._owners = owners or DirectoryOwners()
         self._files = FileLook()
         self.finder = NodeFinder(self._root)
+        self._open = OpenProcesses()
         self._watched: frozenset[DeviceNumber] = frozenset()
         self._ticks_per_second = os.sysconf("SC_CLK_TCK")
         self._boot_id = ""
         self._places: Recent[_Life, _Remembered] = Recent(_MOST_REMEMBERED)
         self._commands: Recent[_Life, tuple[object, tuple[str, ...]]] = Recent(_MOST_REMEMBERED)
-        self._statuses: Recent[int, tuple[str, StatusText]] = Recent(_MOST_REMEMBERED)
+        self._texts = ParsedTexts()
         self._workloads: Recent[str, tuple[str, Workload, float]] = Recent(_MOST_REMEMBERED)
 
     @property
@@ -105,26 +106,33 @@ class ProcessReader:
 
         Raises ProcessLookupError when it is gone or is no process but a thread, else OSError.
         """
+        kept = self._open.kept(pid)
+        if kept is not None:
+            try:
+                return self._look(kept, pid, whole=whole)
+            except ProcessLookupError:
+                self._open.drop(pid)  # that life is over; the pid may be another's by now
+        opened = open_process(self._root, pid)
         try:
-            directory = os.open(self._root + b"%d" % pid, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            raise gone(pid) from None
-        try:
-            return self._look(directory, pid, whole=whole)
-        finally:
-            os.close(directory)
+            look = self._look(opened, pid, whole=whole)
+        except BaseException:
+            opened.close()
+            raise
+        self._open.keep(pid, opened)
+        return look
 
-    def _look(self, directory: int, pid: int, *, whole: bool) -> ProcessLook:
-        """Read everything through the process's directory."""
-        leader = parse_stat(read_vital(directory, f"task/{pid}/stat", pid))
+    def _look(self, opened: OpenProcess, pid: int, *, whole: bool) -> ProcessLook:
+        """Read everything through the process's own descriptors."""
+        directory = opened.directory
+        leader = self._texts.leader(read_now(opened.stat, pid), pid)
         dying = leader.state in DEAD_STATES or leader.flags & (PF_EXITING | PF_POSTCOREDUMP) != 0
         every = whole or dying
         tasks = self._tasks(directory, pid) if every else (_task_reading(leader),)
         nodes = self._nodes(leader, every=every)
-        status = self._status(read_vital(directory, "status", pid), pid)
+        status = self._texts.status(read_now(opened.status, pid), pid)
         if status.tgid != pid:
             raise gone(pid)
-        cgroup, workload = self._workload(read_vital(directory, "cgroup", pid))
+        cgroup, workload = self._workload(read_now(opened.cgroup, pid))
         exe, exe_file = self._exe(directory, leader, status)
         reading = ProcessReading(
             ref=ProcessRef(self.boot_id(), pid, leader.start_ticks),
@@ -147,16 +155,6 @@ class ProcessReader:
             resident_bytes=status.vm_rss_bytes or 0,
         )
         return ProcessLook(reading, nodes)
-
-    def _status(self, text: str, pid: int) -> StatusText:
-        """Return the parsed status; parsed again only when the part that we use has changed."""
-        used = text[: text.find("\nSigBlk:") + 1]
-        remembered = self._statuses.get(pid)
-        if remembered is not None and remembered[0] == used:
-            return remembered[1]
-        status = parse_status(used)
-        self._statuses.put(pid, (used, status))
-        return status
 
     def boot_id(self) -> str:
         """Return this boot's id, read once."""

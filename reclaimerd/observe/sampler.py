@@ -6,11 +6,10 @@ can't hang: `/proc/PID/task/PID/children` of known holders, and its own pidfds.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from reclaimerd.errors import UnsuitableHostError
 from reclaimerd.host.wire import Decoder
-from reclaimerd.model.identity import DeviceNumber, FileIdentity, GpuUuid, ProcessRef
+from reclaimerd.model.identity import DeviceNumber, FileIdentity, ProcessRef
 from reclaimerd.model.memory import Baseline, RememberedHolder
 from reclaimerd.model.ports import Look
 from reclaimerd.model.reading import Absent, Known, Reading
@@ -25,9 +24,11 @@ from reclaimerd.model.snapshot import (
     Snapshot,
     unreadable_gpu,
 )
+from reclaimerd.observe.baselines import Baselines
 from reclaimerd.observe.exits import ExitWatch
 from reclaimerd.observe.holder_memory import Memory, Seen, joined
 from reclaimerd.observe.probe import Answered, Failed, Gone, Probe, Silent, UnreadableProcess
+from reclaimerd.observe.proc_files import read_whole
 from reclaimerd.observe.scan_trigger import ScanTrigger, unexplained_bytes
 
 _HOST = Decoder(HostGpus)
@@ -51,7 +52,7 @@ class _Past:
     """What one look leaves for the next."""
 
     memory: Memory = field(default_factory=dict)
-    baselines: dict[GpuUuid, Baseline] = field(default_factory=dict)
+    baselines: Baselines = field(default_factory=Baselines)
     gpus: tuple[GpuReading, ...] = ()
     host: HostGpus | None = None
     watched: tuple[DeviceNumber, ...] = ()
@@ -63,6 +64,8 @@ class _Past:
     files_at: float | None = None
     leaving: frozenset[int] = frozenset()
     dead: frozenset[int] = frozenset()
+    gone_at: dict[ProcessRef, float] = field(default_factory=dict)
+    asked_at: float = 0.0
 
 
 class Sampler:
@@ -90,7 +93,8 @@ class Sampler:
         """Take what the store kept of this boot; another boot's memory means nothing."""
         ours = self._settings.boot_id
         self._past.memory = {(kept.ref, kept.gpu): kept for kept in remembered if kept.ref.boot_id == ours}
-        self._past.baselines = {kept.gpu: kept for kept in baselines if kept.key.startswith(ours)}
+        held = {gpu for _, gpu in self._past.memory}
+        self._past.baselines.recall((kept for kept in baselines if kept.key.startswith(ours)), held)
 
     def take_settings(self, settings: SamplerSettings) -> None:
         """Take a new policy's settings."""
@@ -100,13 +104,15 @@ class Sampler:
 
     def memory(self) -> tuple[tuple[RememberedHolder, ...], tuple[Baseline, ...]]:
         """Return what is worth keeping across a restart."""
-        return tuple(self._past.memory.values()), tuple(self._past.baselines.values())
+        return tuple(self._past.memory.values()), self._past.baselines.all()
 
     async def sample(self, look: Look) -> Snapshot:
         """Return one look at the host; what could not be read is named in it, never left out.
 
+        Our own nvml worker has the nodes open and is no holder: it is closed before a reset.
         Raises UnsuitableHostError when the driver or its library can't be worked with at all.
         """
+        self._note_gone(self._exits.gone())
         driver, host = await self._read_driver()
         gpus = host.gpus if host is not None else self._blind_gpus(driver)
         coverage = await self._scan(look, gpus, host)
@@ -114,16 +120,21 @@ class Sampler:
         self._exits.watch((*look.watch, *(ref for ref, _ in self._past.memory)))
         looks, unreadable, gone = await self._read_processes(look, pids)
         shared = frozenset(self._past.host.shared_devices) if self._past.host is not None else frozenset()
-        now = joined(Seen(gpus, shared, looks, unreadable), self._past.memory)
+        ours = set(self._nvml.worker_pids())
+        others = {pid: one for pid, one in looks.items() if pid not in ours}
+        now = joined(Seen(gpus, shared, others, unreadable), self._past.memory)
         self._past.memory = now.memory
         self._past.leaving = frozenset(pid for pid, one in looks.items() if one.reading.is_leaving)
         self._past.dead = frozenset(listing.pid for listing in now.dead_listings)
         watched = {*look.watch, *(ref for ref, _ in now.memory)}
-        exited = _exited(watched, looks, gone) | self._exits.gone()
+        exited = self._gone_before_reading(watched, host)
+        self._note_gone(_exited(watched, looks, gone))
         self._exits.watch(watched)
         self._exits.forget_others(watched)
         if host is not None:
-            self._learn_baselines(host, {holder.gpu for holder in now.holders})
+            held = {holder.gpu for holder in now.holders}
+            may_begin = not look.watch and self._trigger.full_at is not None
+            self._past.baselines.learn(self._settings.boot_id, host, held, may_begin=may_begin)
         await self._read_host_files()
         return Snapshot(
             taken_at=self._wall(),
@@ -136,17 +147,35 @@ class Sampler:
             holders=now.holders,
             dead_listings=now.dead_listings,
             scan=coverage,
-            exited=frozenset(exited),
-            baselines={uuid: kept.used_bytes for uuid, kept in self._past.baselines.items()},
+            exited=exited,
+            baselines=self._past.baselines.used_bytes(),
             host_files=self._past.files,
             simulated=self._past.host is not None and self._past.host.simulated,
         )
+
+    def _note_gone(self, refs: Iterable[ProcessRef]) -> None:
+        now = self._clock()
+        for ref in refs:
+            self._past.gone_at.setdefault(ref, now)
+
+    def _gone_before_reading(self, watched: set[ProcessRef], host: HostGpus | None) -> frozenset[ProcessRef]:
+        """Return the watched processes that were gone before NVML was asked.
+
+        A memory figure read while a process still lived proves nothing of it: one that went since is
+        named in the next look, which its pidfd asks for at once.
+        """
+        kept = {ref: at for ref, at in self._past.gone_at.items() if ref in watched}
+        self._past.gone_at = kept
+        if host is None:
+            return frozenset(kept)
+        return frozenset(ref for ref, at in kept.items() if at <= self._past.asked_at)
 
     async def _read_driver(self) -> tuple[DriverReading, HostGpus | None]:
         answer = await self._nvml.ask("host")
         now = self._clock()
         match answer:
-            case Answered(parts=parts):
+            case Answered(parts=parts, sent_at=sent_at):
+                self._past.asked_at = sent_at
                 host = _HOST.from_object(parts[0])
                 slow = self._nvml.state().kind == "slow"
                 self._past.host, self._past.gpus = host, host.gpus
@@ -222,20 +251,6 @@ class Sampler:
         gone = frozenset(pid for pid, one in answers.items() if isinstance(one, Gone))
         return looks, unreadable, gone
 
-    def _learn_baselines(self, host: HostGpus, held: set[GpuUuid]) -> None:
-        for gpu in host.gpus:
-            key = f"{self._settings.boot_id}/{host.driver_version}/{gpu.mig}/{gpu.persistence}"
-            kept = self._past.baselines.get(gpu.uuid)
-            if kept is not None and kept.key != key:
-                kept = None
-                del self._past.baselines[gpu.uuid]
-            idle = isinstance(gpu.processes, Known) and not gpu.processes.value and gpu.uuid not in held
-            if not idle or not isinstance(gpu.memory, Known):
-                continue
-            used = gpu.memory.value.used_bytes
-            if kept is None or used < kept.used_bytes:
-                self._past.baselines[gpu.uuid] = Baseline(gpu.uuid, key, used)
-
     async def _read_host_files(self) -> None:
         now = self._clock()
         if self._past.files_at is not None and now < self._past.files_at + HOST_FILES_EVERY_SECONDS:
@@ -249,7 +264,7 @@ class Sampler:
 def read_children(pid: int) -> tuple[int, ...]:
     """Return the children of a process's leader (proc(5), task/TID/children); none when it is gone."""
     try:
-        text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+        text = read_whole(b"/proc/%d/task/%d/children" % (pid, pid))
     except OSError:
         return ()
     return tuple(int(word) for word in text.split())

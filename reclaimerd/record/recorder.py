@@ -98,7 +98,17 @@ class Recorder:
     `opening` runs in the thread, at `load`: SQLite's objects never leave it.
     """
 
-    __slots__ = ("_fault", "_full", "_jobs", "_limits", "_opened", "_opening", "_overdue", "_thread")
+    __slots__ = (
+        "_fault",
+        "_full",
+        "_head",
+        "_jobs",
+        "_limits",
+        "_opened",
+        "_opening",
+        "_overdue",
+        "_thread",
+    )
 
     def __init__(self, opening: Callable[[], Opened], limits: RecorderLimits | None = None) -> None:
         self._opening = opening
@@ -107,6 +117,7 @@ class Recorder:
         self._opened: Opened | None = None
         self._fault = ""
         self._full = False
+        self._head: Head | None = None
         self._overdue: Future[Any] | None = None
         # A daemon thread: one that hangs on a dead disk must not keep the process from ending.
         self._thread = threading.Thread(target=self._serve, name="recorder", daemon=True)
@@ -145,6 +156,10 @@ class Recorder:
         The commit before the act still decides: without a durable intent nothing is sent.
         """
         return "" if self._full else self._fault
+
+    def head(self) -> Head | None:
+        """Return the last audit record that is durable and anchored, None before the first."""
+        return self._head
 
     async def try_again(self) -> None:
         """Find out, while there is a fault, whether records are durable again; the fault says the rest."""
@@ -217,6 +232,7 @@ class Recorder:
         """Open both, once."""
         if self._opened is None:
             self._opened = self._opening()
+            self._head = self._opened.stored.anchor
         return self._opened.stored
 
     def _ready(self) -> Opened:
@@ -245,6 +261,7 @@ class Recorder:
             append = opened.audit.append
             head = append(batch.entries, wall=wall, mono=mono, use_reserve=use_reserve)
             write(lambda: opened.store.anchor(head))
+            self._head = head
 
     def _close(self) -> None:
         """Close both."""

@@ -84,18 +84,24 @@ def _allocation_lock(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def live_claims(directory: Path) -> tuple[Claim, ...]:
+def live_claims(directory: Path, known: dict[str, Claim] | None = None) -> tuple[Claim, ...]:
     """Return every claim that somebody still holds; raises ValueError for a broken one.
 
-    Raises FileNotFoundError without the folder: no claims known is not "none".
+    `known` are claims by path that were read before, brought up to date here: a claim never changes,
+    so only whether it is held is looked at again. Raises FileNotFoundError without the folder: no
+    claims known is not "none".
     """
-    found = []
+    before = {} if known is None else dict(known)
+    held: dict[str, Claim] = {}
     with os.scandir(directory / CLAIMS) as entries:
         for path in sorted(entry.path for entry in entries if not entry.name.startswith(".")):
             text = _text_if_held(path)
             if text is not None:
-                found.append(_claim_from(text, path))
-    return tuple(found)
+                held[path] = before.get(path) or _claim_from(text, path)
+    if known is not None:
+        known.clear()
+        known.update(held)
+    return tuple(held.values())
 
 
 def _text_if_held(path: str) -> bytes | None:

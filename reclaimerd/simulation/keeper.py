@@ -75,7 +75,7 @@ class Keeper:
         )
         try:
             self._ask(self._setup)
-        except ReclaimerdError:
+        except BaseException:  # a Ctrl-C too: nobody else knows of the keeper yet
             self._finish()
             raise
 

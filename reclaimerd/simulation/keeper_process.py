@@ -5,6 +5,7 @@ in JSON lines on standard input. It is a child subreaper, so every process of th
 its descendant; at end of file it ends them all. It may signal nobody else.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -231,7 +232,9 @@ def serve(keeping: Keeping) -> None:
 
 
 def _say(message: Mapping[str, object]) -> None:
-    os.write(1, json.dumps(message).encode() + b"\n")
+    """Answer; a controller that is gone hears nothing, and its end of file comes next."""
+    with contextlib.suppress(BrokenPipeError):
+        os.write(1, json.dumps(message).encode() + b"\n")
 
 
 def main() -> int:

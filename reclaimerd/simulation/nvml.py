@@ -27,7 +27,7 @@ from reclaimerd.model.snapshot import (
     unreadable_gpu,
 )
 from reclaimerd.simulation.claims import Claim, live_claims, read_start_ticks
-from reclaimerd.simulation.host import SimulatedGpu, SimulatedHost, read_simulated_host
+from reclaimerd.simulation.host import HOST_FILE, SimulatedGpu, SimulatedHost, read_simulated_host
 
 T = TypeVar("T")
 
@@ -40,16 +40,19 @@ class SimulatedNvml:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._text = b""
+        self._host = SimulatedHost(())
+        self._claims: dict[str, Claim] = {}
 
     def read_host(self) -> HostGpus:
         """Return every simulated GPU; may block, as host.toml says.
 
         Raises UnsuitableHostError for a faulty host.toml, DriverAbsentError without a keeper.
         """
-        host = read_simulated_host(self._directory)
+        host = self._read_host_file()
         misbehave(host)
         root = None if host.all_processes else read_keeper_pid(self._directory)
-        claims = live_claims(self._directory)
+        claims = live_claims(self._directory, self._claims)
         gpus: list[GpuReading] = []
         failures: list[str] = []
         for index, gpu in enumerate(host.gpus):
@@ -71,6 +74,17 @@ class SimulatedNvml:
             simulated=True,
             failures=tuple(failures),
         )
+
+    def _read_host_file(self) -> SimulatedHost:
+        """Return host.toml as it is now; parsed again only when its text has changed."""
+        try:
+            text = (self._directory / HOST_FILE).read_bytes()
+        except OSError:
+            text = b""  # the reader below says what is wrong
+        if not text or text != self._text:
+            self._host = read_simulated_host(self._directory)
+            self._text = text
+        return self._host
 
     def close(self) -> None:
         """Do nothing: the simulation keeps no handle between reads."""

@@ -59,16 +59,23 @@ class RawFuse:
     def __enter__(self) -> Self:
         """Mount; raises OSError with the server's words when that fails."""
         self._mountpoint = Path(tempfile.mkdtemp(prefix="raw-fuse-"))
+        try:
+            self._start(str(self._mountpoint))
+        except BaseException:  # a Ctrl-C too: nobody else knows of the mount yet
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def _start(self, mountpoint: str) -> None:
         self._server = subprocess.Popen(
-            [sys.executable, "-I", __file__, str(self._mountpoint), self._withhold],
+            [sys.executable, "-I", __file__, mountpoint, self._withhold],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            start_new_session=True,  # a Ctrl-C in our terminal is ours; the server goes by its pipe
         )
         if not self._hear_until("mounted", timeout=_ENDED_WITHIN_SECONDS):
             said = self._heard.decode(errors="replace").strip()
-            self.__exit__(None, None, None)
             raise OSError(f"the FUSE server did not mount: {said or 'no answer'}")
-        return self
 
     def __exit__(
         self,

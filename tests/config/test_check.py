@@ -229,3 +229,20 @@ def test_users_are_looked_up() -> None:
     """Root is uid 0; a name that can't be one is nobody, not an error."""
     assert read_uid("root") == 0
     assert read_uid("no\0body") is None
+
+
+def test_a_signature_that_says_too_little_is_told(tmp_path: Path) -> None:
+    """A signature without a meaning, a mend or a place is three faults, each with its line."""
+    path = tmp_path / "policy.toml"
+    path.write_text('[[signature]]\nname = "close"\n', encoding="utf-8")
+    told = [str(fault) for fault in check(path)]
+    assert len(told) == 3
+    assert any("matches nothing" in line for line in told)
+
+
+def test_a_signature_twice_is_a_fault(tmp_path: Path) -> None:
+    """Two signatures of one name can't both be meant."""
+    one = '[[signature]]\nname = "close"\nmeaning = "m"\nmend = "reboot"\nsymbols = ["f"]\n'
+    path = tmp_path / "policy.toml"
+    path.write_text(one + one, encoding="utf-8")
+    assert len(check(path)) == 1

@@ -43,7 +43,7 @@ def test_every_commented_default_is_the_true_one(tmp_path: Path) -> None:
     path.write_text(uncommented(), encoding="utf-8")
     assert check(path) == ()
     policy = load(path, enforce_ownership=False).policy
-    assert replace(policy, rules=(), protections=(), digest="built-in", source="") == Policy()
+    assert replace(policy, rules=(), protections=(), signatures=(), digest="built-in", source="") == Policy()
     (rule,) = policy.rules
     defaults = Policy().ladder
     assert (rule.sigterm_seconds, rule.sigkill_seconds) == (

@@ -1,0 +1,38 @@
+"""What a pass adds to the ledger and lets go of: ends for the cool-downs, and what binds no more. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from reclaimerd.daemon.following import acted, dry_run
+from reclaimerd.judge.gate_context import workload_key
+from reclaimerd.model.identity import IncidentId
+from reclaimerd.model.incident import Incident, Stage
+from reclaimerd.model.ledger import Ended, Ledger
+
+LEDGER_DAYS = 7
+"""Older spends and ends bind nothing any more."""
+
+
+def with_ends(
+    ledger: Ledger, after: Mapping[IncidentId, Incident], before: Mapping[IncidentId, Incident]
+) -> Ledger:
+    """Return the ledger with an end for each incident that did something and ended since `before`."""
+    ends = []
+    for one in after.values():
+        earlier = before.get(one.id)
+        fresh = one.released_at is None and (earlier is None or not earlier.ended)
+        if one.ended and fresh and acted(one):
+            was_reset = any(attempt.stage is Stage.RESET for attempt in one.attempts)
+            at = one.ended_at if one.ended_at is not None else one.opened_at
+            ends.append(Ended(workload_key(one.target), one.target.gpus, at, was_reset, dry_run(one)))
+    return replace(ledger, ended=ledger.ended + tuple(ends)) if ends else ledger
+
+
+def pruned(ledger: Ledger, wall: float) -> Ledger:
+    """Return the ledger without what is too old to bind (wall-clock seconds)."""
+    oldest = wall - LEDGER_DAYS * 86400.0
+    spends = tuple(spend for spend in ledger.spends if spend.at >= oldest)
+    ended = tuple(end for end in ledger.ended if end.at >= oldest)
+    if (len(spends), len(ended)) == (len(ledger.spends), len(ledger.ended)):
+        return ledger
+    return replace(ledger, spends=spends, ended=ended)

@@ -1,0 +1,91 @@
+"""One engine, as `wiring` built it: its parts, where its things lie, and how it ends.
+
+Builds nothing and decides nothing.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reclaimerd.config.load import LoadedPolicy
+from reclaimerd.daemon.cycle import Cycle
+from reclaimerd.judge.protections import program_globs
+from reclaimerd.model.identity import ProcessRef
+from reclaimerd.model.policy import Policy
+from reclaimerd.observe.exits import ExitWatch
+from reclaimerd.observe.probe import Probe
+from reclaimerd.observe.sampler import Sampler, SamplerSettings
+from reclaimerd.record.recorder import Recorder
+from reclaimerd.record.store import Stored
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Where this engine's things lie; `simulate` is a simulated host's directory, or None."""
+
+    state_dir: Path
+    log_dir: Path
+    socket: Path
+    config: Path | None = None
+    simulate: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How the engine is used: in the foreground, only reading, dry run for everybody."""
+
+    foreground: bool = False
+    read_only: bool = False
+    dry_run: bool = False
+    takeover: bool = False
+
+
+@dataclass(slots=True)
+class Current:
+    """The policy in force, as it was loaded: whoever judges asks here each time."""
+
+    loaded: LoadedPolicy
+
+
+@dataclass(slots=True)
+class Engine:
+    """One engine, built; `close` ends its workers within a bound."""
+
+    paths: Paths
+    choice: Choice
+    current: Current
+    cycle: Cycle
+    sampler: Sampler
+    recorder: Recorder | None
+    probes: tuple[Probe, Probe]
+    exits: ExitWatch
+    me: ProcessRef
+    stored: Stored = field(default_factory=Stored)
+
+    @property
+    def nvml(self) -> Probe:
+        """Return the nvml worker's probe."""
+        return self.probes[0]
+
+    @property
+    def procfs(self) -> Probe:
+        """Return the procfs worker's probe."""
+        return self.probes[1]
+
+    def take_policy(self, loaded: LoadedPolicy) -> None:
+        """Let a new policy hold from the next pass on; open incidents keep their plans."""
+        self.current.loaded = loaded
+        self.cycle.policy = loaded.policy
+        self.sampler.take_settings(sampler_settings(loaded.policy, self.me.boot_id))
+
+    async def close(self) -> None:
+        """End the workers, the watch and the records; bounded, also when a worker is stuck."""
+        self.exits.close()
+        for probe in self.probes:
+            await probe.close()
+        if self.recorder is not None:
+            await self.recorder.close()
+
+
+def sampler_settings(policy: Policy, boot_id: str) -> SamplerSettings:
+    """Return what a policy means for the eyes."""
+    return SamplerSettings(boot_id, program_globs(policy.protections), policy.full_scan_seconds)

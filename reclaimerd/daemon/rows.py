@@ -1,0 +1,112 @@
+"""One GPU, one holder, one process as plain JSON: rows of what people read. Pure."""
+
+from reclaimerd.judge.exit_path import state_word
+from reclaimerd.model.reading import Known, known_or_none, text_of
+from reclaimerd.model.snapshot import GpuReading, Holder, ProcessReading, Snapshot
+from reclaimerd.model.verdict import Verdict
+
+Json = dict[str, object]
+
+
+def gpu_row(gpu: GpuReading, snapshot: Snapshot) -> Json:
+    """Return one GPU in one row; what could not be read is None, never 0."""
+    memory = gpu.memory.value if isinstance(gpu.memory, Known) else None
+    use = gpu.utilisation.value if isinstance(gpu.utilisation, Known) else None
+    return {
+        "uuid": gpu.uuid,
+        "index": gpu.index,
+        "name": gpu.name,
+        "pci": gpu.pci_address,
+        "used_bytes": None if memory is None else memory.used_bytes,
+        "total_bytes": None if memory is None else memory.total_bytes,
+        "utilisation_percent": None if use is None else use.gpu_percent,
+        "holders": len(snapshot.holders_of(gpu.uuid)),
+        "recovery_action": text_of(gpu.recovery_action),
+        "note": "" if memory is not None else text_of(gpu.memory),
+    }
+
+
+def holder_row(holder: Holder, gpu: GpuReading, verdict: Verdict | None, snapshot: Snapshot) -> Json:
+    """Return one holder of one GPU in one row."""
+    reading = snapshot.process(holder.ref)
+    used = known_or_none(holder.used_bytes)
+    total = gpu.memory.value.total_bytes if isinstance(gpu.memory, Known) else None
+    row: Json = {
+        "gpu": gpu.uuid,
+        "gpu_index": gpu.index,
+        "pid": holder.ref.pid,
+        "ref": str(holder.ref),
+        "used_bytes": used,
+        "share_percent": None if used is None or not total else round(100.0 * used / total, 1),
+        "utilisation_percent": gpu.utilisation.value.gpu_percent
+        if isinstance(gpu.utilisation, Known)
+        else None,
+        "how": how_seen(holder),
+        "note": note_on(holder),
+        "verdict": "watch" if verdict is None else verdict.ruling.value,
+        "verdict_text": "" if verdict is None else "; ".join(one.text for one in verdict.reasons),
+    }
+    if reading is None:
+        why = snapshot.unreadable.get(holder.ref.pid, "not seen in this look")
+        return row | {
+            "uid": None,
+            "age_seconds": None,
+            "state": f"unreadable ({why})",
+            "workload": "",
+            "comm": "",
+            "command": "",
+        }
+    return row | {
+        "uid": reading.uids[0],
+        "age_seconds": reading.age_seconds,
+        "state": state_word(reading),
+        "workload": reading.workload.name,
+        "comm": reading.comm,
+        "command": " ".join(reading.cmdline.value)
+        if isinstance(reading.cmdline, Known)
+        else f"[{reading.comm}]",
+    }
+
+
+def how_seen(holder: Holder) -> str:
+    """Return by which signs a holder was found."""
+    if holder.heir_of is not None:
+        return "heir"
+    if holder.remembered:
+        return "remembered"
+    if holder.shared_node_only:
+        return "shared node"
+    return "+".join(word for word, yes in (("listed", holder.listed), ("node", holder.node)) if yes)
+
+
+def note_on(holder: Holder) -> str:
+    """Return what a person should know of a holder's figures."""
+    if holder.heir_of is not None:
+        return f"holds the context of {holder.heir_of}, which is dead"
+    return "" if isinstance(holder.used_bytes, Known) else text_of(holder.used_bytes)
+
+
+def process_row(reading: ProcessReading) -> Json:
+    """Return all that was read of one process."""
+    return {
+        "pid": reading.ref.pid,
+        "ref": str(reading.ref),
+        "ppid": reading.ppid,
+        "uids": list(reading.uids),
+        "comm": reading.comm,
+        "command": " ".join(reading.cmdline.value)
+        if isinstance(reading.cmdline, Known)
+        else f"[{reading.comm}]",
+        "exe": text_of(reading.exe),
+        "state": reading.tasks[0].state if reading.tasks else "",
+        "state_text": state_word(reading),
+        "threads": reading.thread_count,
+        "tasks": [{"tid": t.tid, "state": t.state, "exiting": t.is_exiting} for t in reading.tasks[:256]],
+        "workload": reading.workload.name,
+        "cgroup": reading.cgroup,
+        "ns_pids": list(reading.ns_pids),
+        "age_seconds": reading.age_seconds,
+        "kill_pending": reading.kill_pending,
+        "dumping_core": reading.dumping_core,
+        "tracer_pid": reading.tracer_pid,
+    }

@@ -1,0 +1,53 @@
+"""What stands from before and must be settled before a pass plans anything new.
+
+A pause whose time is over, a step that broke off between intent and outcome, and the daemon's own
+`--dry-run`, which binds everybody.
+"""
+
+from dataclasses import replace
+
+from reclaimerd.daemon import entries
+from reclaimerd.daemon.draft import Draft
+from reclaimerd.daemon.opening import Moment
+from reclaimerd.judge.steps import with_outcome
+from reclaimerd.model.audit_record import AuditEntry, RecordKind
+from reclaimerd.model.incident import Incident, Outcome, OutcomeKind
+
+
+def end_pause(draft: Draft, now: Moment) -> float | None:
+    """End a pause whose time is over, on record; return when the one that stands ends (monotonic)."""
+    pause = draft.ledger.pause
+    if pause is None or pause.until is None:
+        return None
+    if now.wall < pause.until:
+        return now.mono + (pause.until - now.wall)
+    draft.put_ledger(replace(draft.ledger, pause=None))
+    draft.note(entries.of_host(RecordKind.RESUMED, f"time limit: the pause by {pause.by} is over"))
+    return None
+
+
+def settle_broken_off(draft: Draft, now: Moment) -> None:
+    """Give every open attempt of an earlier pass its outcome: unknown, so that nothing is sent again."""
+    for incident in list(draft.incidents.values()):
+        settled, records = with_unknown_outcomes(incident, "the pass broke off after the intent", now)
+        if records:
+            draft.put(settled, records)
+
+
+def with_unknown_outcomes(incident: Incident, why: str, now: Moment) -> tuple[Incident, list[AuditEntry]]:
+    """Return the incident with UNKNOWN for each attempt that has no outcome, and the records of it."""
+    records: list[AuditEntry] = []
+    for attempt in incident.attempts:
+        if attempt.outcome is None:
+            kind = OutcomeKind.DRY_RUN if incident.plan.dry_run else OutcomeKind.UNKNOWN
+            settled = Outcome(kind, f"{why}; nothing is sent again")
+            incident = with_outcome(incident, attempt, settled, now.mono)
+            records.append(entries.outcome(incident, attempt, settled))
+    return incident, records
+
+
+def make_dry(draft: Draft) -> None:
+    """Let every open incident take the road of a dry run, whoever asked for it."""
+    for incident in list(draft.incidents.values()):
+        if not incident.ended and not incident.plan.dry_run:
+            draft.put(replace(incident, plan=replace(incident.plan, dry_run=True)))

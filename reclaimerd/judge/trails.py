@@ -1,0 +1,148 @@
+"""What is remembered of a process from look to look: who of its tasks leaves or waits, and since when.
+
+Time is counted as watched time: a pause of ours (or of the whole machine) counts for one share of the
+patience at most, so no verdict comes from looks that were not taken. Pure.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from reclaimerd.judge.exit_path import condition_of
+from reclaimerd.judge.progress import Fingerprint, TaskPrint, least, released, task_moved, task_print
+from reclaimerd.judge.signatures import deciding, lock_waited_for
+from reclaimerd.judge.stack_frames import GPU_MODULES, certain, inside
+from reclaimerd.model.identity import ProcessRef
+from reclaimerd.model.kernel import KernelLook, KernelTask, Signature
+from reclaimerd.model.snapshot import DEAD_STATES
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a task was seen to be: the frame that decided, its signature, and the lock it waits for."""
+
+    frame: str = ""
+    signature: Signature | None = None
+    lock: str = ""
+    in_driver: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Leaver:
+    """One task that leaves (`due`), or waits in the kernel although nobody asked it to leave.
+
+    Seconds are watched ones: since first seen so, and since it last moved. `motions` counts its moves
+    since the process last let go of anything, `place` is the last that was seen since then.
+    """
+
+    tid: int
+    due: bool
+    since: float
+    seen: TaskPrint
+    seconds: float = 0.0
+    looks: int = 1
+    still_seconds: float = 0.0
+    motions: int = 0
+    place: Place = Place()
+
+
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """One process from look to look; `marks` are what it must fall below to count as a release."""
+
+    ref: ProcessRef
+    leavers: tuple[Leaver, ...]
+    marks: Fingerprint
+    at: float
+    quiet_seconds: float = 0.0
+    quiet_looks: int = 1
+    due_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """One look, made ready to be compared: its fingerprint, and which tasks are due or wait."""
+
+    look: KernelLook
+    print: Fingerprint
+    due: frozenset[int]
+    waiting: frozenset[int]
+    signatures: tuple[Signature, ...]
+    longest_step_seconds: float
+    now: float
+
+
+def followed(trail: Trail | None, sight: Sight) -> Trail:
+    """Return the trail with one more look; a new one when nobody who left or waited is still there."""
+    step = 0.0 if trail is None else min(max(0.0, sight.now - trail.at), sight.longest_step_seconds)
+    earlier = {} if trail is None else {leaver.tid: leaver for leaver in trail.leavers}
+    tasks = [task for task in sight.look.tasks if task.tid in sight.due | sight.waiting]
+    let_go = trail is not None and _let_go(trail, sight)
+    leavers = tuple(_leaver(earlier.get(task.tid), task, sight, step) for task in tasks)
+    if trail is None:
+        return Trail(sight.look.ref, leavers, sight.print, sight.now)
+    if let_go:
+        leavers = tuple(_begun_again(leaver, sight) for leaver in leavers)
+    return replace(
+        trail,
+        leavers=leavers,
+        marks=least(trail.marks, sight.print),
+        at=sight.now,
+        quiet_seconds=0.0 if let_go else trail.quiet_seconds + step,
+        quiet_looks=1 if let_go else trail.quiet_looks + 1,
+    )
+
+
+def quiet(trail: Trail, leavers: Iterable[Leaver]) -> tuple[float, int]:
+    """Return for how many watched seconds and looks these have left without any release."""
+    group = tuple(leavers)
+    seconds = max(leaver.seconds for leaver in group)
+    looks = max(leaver.looks for leaver in group)
+    return min(trail.quiet_seconds, seconds), min(trail.quiet_looks, looks)
+
+
+def _let_go(trail: Trail, sight: Sight) -> bool:
+    """Tell whether anything was released since the last marks, or one of many that all leave is gone.
+
+    The second is for processes of more tasks than a look holds: the number seen stays the same there.
+    """
+    if released(trail.marks, sight.print):
+        return True
+    live = {task.tid for task in sight.look.tasks if task.state not in DEAD_STATES}
+    left = any(leaver.due and leaver.tid not in live for leaver in trail.leavers)
+    return left and live == sight.due
+
+
+def _leaver(before: Leaver | None, task: KernelTask, sight: Sight, step: float) -> Leaver:
+    due = task.tid in sight.due
+    seen = task_print(task)
+    fresh = Leaver(task.tid, due, sight.now, seen, place=_place(task, sight))
+    if before is None or before.due is not due:
+        return fresh
+    stirred = task_moved(before.seen, seen)
+    if stirred and not due:
+        return fresh  # the wait of before is over; this is another one
+    return replace(
+        before,
+        seen=seen,
+        seconds=before.seconds + step,
+        looks=before.looks + 1,
+        still_seconds=0.0 if stirred else before.still_seconds + step,
+        motions=before.motions + stirred,
+        place=fresh.place if fresh.place.frame else before.place,
+    )
+
+
+def _begun_again(leaver: Leaver, sight: Sight) -> Leaver:
+    task = next(task for task in sight.look.tasks if task.tid == leaver.tid)
+    return replace(leaver, motions=0, place=_place(task, sight))
+
+
+def _place(task: KernelTask, sight: Sight) -> Place:
+    frames = certain(task.frames)
+    signature, frame = deciding(frames, condition_of(task, sight.look), task.comm, sight.signatures)
+    return Place(
+        frame="" if frame is None else str(frame),
+        signature=signature,
+        lock=lock_waited_for(frames),
+        in_driver=inside(frames, GPU_MODULES),
+    )

@@ -1,0 +1,246 @@
+"""Search the whole host for tasks that may be stuck in the kernel: those that leave, are blocked, or spin.
+
+Every process and every kernel thread, without the driver and without NVML. A task that sleeps
+interruptibly and does not leave can't be stuck (a signal wakes it), so it is counted and not looked
+at closer. Runs in the procfs worker. It names what it did not look at; entries vanish all the time.
+"""
+# Byte paths and directory descriptors, in the hot path: pathlib knows neither.
+# ruff: noqa: PTH208
+
+import os
+import stat
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from reclaimerd.host.proc_text import StatText, parse_stat
+from reclaimerd.model.identity import DeviceNumber
+from reclaimerd.model.kernel import Frame, KernelLook, KernelTask
+from reclaimerd.model.reading import Known
+from reclaimerd.model.snapshot import DEAD_STATES, PF_DUMPCORE, PF_EXITING, PF_KTHREAD, PF_POSTCOREDUMP
+from reclaimerd.observe.kernel_stacks import read_whole_look
+from reclaimerd.observe.nvml_nodes import NVIDIA_MAJOR, read_shared_devices
+from reclaimerd.observe.open_nodes import NodeFinder
+from reclaimerd.observe.proc_files import read_text, read_tids, words_of
+
+MOST_TASKS = 131_072
+MOST_SUSPECTS = 256
+MOST_TASKS_EACH = 16
+"""Of a suspect only its worst tasks are told here: an answer has a bound."""
+_MOST_SKIPPED = 64
+_LEAVING = PF_EXITING | PF_POSTCOREDUMP | PF_DUMPCORE
+KTHREAD_NAMES = (
+    "nv_queue", "nv_open_q", "nvidia", "UVM global queu", "UVM deferred re", "UVM GPU", "UVM Tools Event",
+    "vidmem lazy fre",
+)  # fmt: skip
+"""Beginnings of the driver's kernel threads' names; kernels before 5.17 cut them at 15 characters."""
+IDLE_FRAME = "_main_loop"
+"""Where an idle kernel thread of the driver sleeps (nv-kthread-q.c)."""
+
+
+class Touch(StrEnum):
+    """Whether a process touches a GPU driver: in its stack, by an open node, or who knows."""
+
+    STACK = "stack"
+    NODE = "node"
+    UNKNOWN = "unknown"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """One process with a task that leaves, is blocked or runs; `task_count` are all its tasks."""
+
+    look: KernelLook
+    task_count: int
+    kernel_thread: bool
+    touch: Touch
+    touch_text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelScan:
+    """What one search found, and in words what it did not look at."""
+
+    suspects: tuple[Suspect, ...]
+    skipped: tuple[str, ...]
+    processes: int
+    tasks: int
+
+
+@dataclass(slots=True)
+class _Count:
+    """How far one search is."""
+
+    until: float
+    processes: int = 0
+    tasks: int = 0
+    skipped: list[str] = field(default_factory=list)
+
+
+def _nothing(_pid: int) -> None:
+    """Take note of nothing."""
+
+
+def scan_leaving(
+    finder: NodeFinder,
+    *,
+    proc_root: Path = Path("/proc"),
+    progress: Callable[[int], None] = _nothing,
+    without: Collection[int] = (),
+    seconds: float = 8.0,
+) -> KernelScan:
+    """Return every process with a task that may be stuck; at most 256, within about `seconds`.
+
+    `finder` tells who has a driver's node open. `progress` hears each pid before it is looked at, and
+    `without` are pids that did not answer before. Raises OSError when proc itself can't be listed.
+    """
+    count = _Count(time.monotonic() + seconds)
+    suspects: list[Suspect] = []
+    too_many = 0
+    for pid in _pids(proc_root, count, without, progress):
+        try:
+            suspect = _looked_at(pid, proc_root, finder, count)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        except (OSError, ValueError) as error:
+            words = words_of(error) if isinstance(error, OSError) else str(error)
+            count.skipped.append(f"pid {pid}: {words}")
+            continue
+        if suspect is not None and len(suspects) < MOST_SUSPECTS:
+            suspects.append(suspect)
+        elif suspect is not None:
+            too_many += 1
+    if too_many:
+        count.skipped.append(f"{too_many} more processes that leave, are blocked or run")
+    return KernelScan(tuple(suspects), _bounded(count.skipped), count.processes, count.tasks)
+
+
+def _pids(
+    proc_root: Path, count: _Count, without: Collection[int], progress: Callable[[int], None]
+) -> Iterator[int]:
+    """Yield the pids to look at, while time and tasks last; say what is left out."""
+    pids = sorted(int(name) for name in os.listdir(proc_root) if name.isdigit())
+    for number, pid in enumerate(pids):
+        if time.monotonic() > count.until or count.tasks > MOST_TASKS:
+            why = "the time for one search is up" if count.tasks <= MOST_TASKS else "too many tasks"
+            count.skipped.append(f"{len(pids) - number} processes from pid {pid} on: {why}")
+            return
+        if pid in without:
+            count.skipped.append(f"pid {pid}: left out: it did not answer before")
+            continue
+        progress(pid)
+        count.processes += 1
+        yield pid
+
+
+def _looked_at(pid: int, proc_root: Path, finder: NodeFinder, count: _Count) -> Suspect | None:
+    """Return the process if one of its tasks is worth a closer look; raises OSError, ValueError."""
+    stats = _stats(pid, proc_root)
+    count.tasks += len(stats)
+    if not any(map(_is_worth_it, stats)):
+        return None
+    whole = read_whole_look(pid, proc_root=proc_root, most_tasks=MOST_TASKS_EACH)
+    kernel_thread = any(one.flags & PF_KTHREAD for one in stats)
+    if kernel_thread:
+        return _kernel_thread(whole.look)
+    touch, text = _touch(whole.look, finder)
+    return Suspect(whole.look, whole.task_count, kernel_thread, touch, text)
+
+
+def _stats(pid: int, proc_root: Path) -> list[StatText]:
+    directory = os.open(proc_root / str(pid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    stats = []
+    try:
+        for tid in read_tids(directory):
+            try:
+                text = read_text(directory, f"task/{tid}/stat")
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if text:
+                stats.append(parse_stat(text))
+    finally:
+        os.close(directory)
+    return stats
+
+
+def _is_worth_it(one: StatText) -> bool:
+    """Tell whether a task may be stuck: a kernel thread of any kind, else one that leaves, waits or runs."""
+    if one.flags & PF_KTHREAD:
+        return True
+    if one.state in DEAD_STATES:
+        return False
+    return bool(one.flags & _LEAVING) or one.state in "DR"
+
+
+def _kernel_thread(look: KernelLook) -> Suspect | None:
+    """Return a kernel thread that is at work in the driver; None for an idle one and for all others."""
+    task = look.tasks[0]
+    busy = busy_frame(task)
+    if busy is not None:
+        return Suspect(look, 1, kernel_thread=True, touch=Touch.STACK, touch_text=str(busy))
+    ours = look.comm.startswith(KTHREAD_NAMES)
+    if ours and (task.state in "RD" or not isinstance(task.frames, Known)):
+        why = "a driver's kernel thread whose stack does not show"
+        return Suspect(look, 1, kernel_thread=True, touch=Touch.UNKNOWN, touch_text=why)
+    return None
+
+
+def driver_frame(task: KernelTask) -> Frame | None:
+    """Return the innermost reliable frame that belongs to a GPU driver's module, None for none."""
+    frames = task.frames.value if isinstance(task.frames, Known) else ()
+    return next((one for one in frames if one.reliable and is_driver_module(one.module)), None)
+
+
+def busy_frame(task: KernelTask) -> Frame | None:
+    """Return the innermost driver frame of a kernel thread that is not asleep in its main loop."""
+    frame = driver_frame(task)
+    return None if frame is None or frame.symbol == IDLE_FRAME else frame
+
+
+def is_driver_module(module: str) -> bool:
+    """Tell whether a module tag is of a GPU driver."""
+    return module.replace("-", "_").startswith(("nvidia", "amdgpu", "amdkfd", "gdrdrv"))
+
+
+def _touch(look: KernelLook, finder: NodeFinder) -> tuple[Touch, str]:
+    """Return whether a process touches a GPU driver, and the sign for it."""
+    frame = next((one for one in map(driver_frame, look.tasks) if one is not None), None)
+    if frame is not None:
+        return Touch.STACK, str(frame)
+    found = finder.search(look.ref.pid, deep=False)
+    if found.places:
+        numbers = sorted(set(found.places.values()))
+        return Touch.NODE, "has open: " + ", ".join(f"{one.major}:{one.minor}" for one in numbers)
+    if any(task.flags & _LEAVING and task.state not in DEAD_STATES for task in look.tasks):
+        return Touch.UNKNOWN, "what it had open does not show once it leaves"
+    if found.troubles:
+        return Touch.UNKNOWN, "; ".join(found.troubles)
+    if not all(isinstance(task.frames, Known) for task in look.tasks):
+        return Touch.UNKNOWN, "its stacks can't be read"
+    return Touch.NONE, ""
+
+
+def read_driver_devices(
+    dev: Path = Path("/dev"), devices_file: Path = Path("/proc/devices")
+) -> tuple[DeviceNumber, ...]:
+    """Return the driver's device numbers from the kernel's list and the nodes below `dev`; opens none."""
+    found = set(read_shared_devices(devices_file, dev / "nvidia-caps"))
+    for entry in os.scandir(dev):
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except OSError:
+            continue
+        major = os.major(status.st_rdev)
+        if stat.S_ISCHR(status.st_mode) and (major == NVIDIA_MAJOR or entry.name.startswith("nvidia")):
+            found.add(DeviceNumber(major, os.minor(status.st_rdev)))
+    return tuple(sorted(found))
+
+
+def _bounded(skipped: list[str]) -> tuple[str, ...]:
+    """Return the first lines, and how many more there are."""
+    if len(skipped) <= _MOST_SKIPPED:
+        return tuple(skipped)
+    return (*skipped[:_MOST_SKIPPED], f"and {len(skipped) - _MOST_SKIPPED} more")

@@ -1,0 +1,76 @@
+"""Datagrams to a service manager on a real socket; none when there is nobody."""
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reclaimerd.daemon.notify import notify, reloading, watchdog_seconds
+
+
+@pytest.fixture
+def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """Return the manager's end of the socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
+        end.bind(str(tmp_path / "n"))
+        end.settimeout(5)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "n"))
+        yield end
+
+
+def test_fields_come_as_lines_of_one_datagram(manager: socket.socket) -> None:
+    """sd_notify(3): newline-separated assignments."""
+    assert notify("READY=1", "STATUS=all is well")
+    assert manager.recv(4096) == b"READY=1\nSTATUS=all is well"
+
+
+def test_a_reload_says_when_it_began(manager: socket.socket) -> None:
+    """MONOTONIC_USEC is wanted by Type=notify-reload."""
+    assert reloading()
+    first, second = manager.recv(4096).decode().split("\n")
+    assert first == "RELOADING=1"
+    assert int(second.removeprefix("MONOTONIC_USEC=")) > 0
+
+
+def test_an_abstract_address_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`@name` is the abstract namespace, as unix(7) writes it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
+        end.bind(f"\0reclaimerd-test-{os.getpid()}")
+        end.settimeout(5)
+        monkeypatch.setenv("NOTIFY_SOCKET", f"@reclaimerd-test-{os.getpid()}")
+        assert notify("WATCHDOG=1")
+        assert end.recv(64) == b"WATCHDOG=1"
+
+
+def test_nobody_to_tell_is_no_fault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No variable, no socket there: false, and nothing raised."""
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    assert not notify("READY=1")
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "missing"))
+    assert not notify("READY=1")
+
+
+def test_a_manager_that_does_not_read_never_blocks_us(manager: socket.socket) -> None:
+    """A full socket drops the message and the loop goes on."""
+    sent = 0
+    while notify(f"STATUS={'x' * 4000}"):
+        sent += 1
+        assert sent < 10_000
+    assert sent
+    assert manager.recv(8192)
+
+
+def test_the_watchdog_is_ours_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """WATCHDOG_PID of another process, or no number, is no watchdog."""
+    monkeypatch.delenv("WATCHDOG_PID", raising=False)
+    monkeypatch.delenv("WATCHDOG_USEC", raising=False)
+    assert watchdog_seconds() is None
+    monkeypatch.setenv("WATCHDOG_USEC", "60000000")
+    assert watchdog_seconds() == 60.0
+    monkeypatch.setenv("WATCHDOG_PID", "1")
+    assert watchdog_seconds() is None
+    monkeypatch.setenv("WATCHDOG_PID", str(os.getpid()))
+    monkeypatch.setenv("WATCHDOG_USEC", "soon")
+    assert watchdog_seconds() is None
