@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 # After the line above: `python benchmarks/memory.py` has this folder on its path, not the one above.
-from benchmarks.rig import HOLDERS, daemon, hold, print_table, rollup_bytes, simulated_host  # noqa: E402
+from benchmarks.rig import HOLDERS, daemon, hold, print_table, rollup_bytes, simulated_host
 
 POLICY = '[daemon]\nmode = "observe"\ninterval = "200ms"\n'
 GOAL_BYTES = 84 << 20

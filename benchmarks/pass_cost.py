@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 # After the line above: `python benchmarks/pass_cost.py` has this folder on its path, not the one above.
-from benchmarks.rig import (  # noqa: E402
+from benchmarks.rig import (
     HOLDERS,
     OTHERS,
     cpu_of_passes,

@@ -20,9 +20,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 # After the line above: `python benchmarks/proof_time.py` has this folder on its path, not the one above.
-from benchmarks.rig import GPUS, HOLDERS, daemon, hold, print_table, simulated_host  # noqa: E402
-from reclaimerd.cli.http_socket import NoAnswer, Request, ask_daemon  # noqa: E402
-from reclaimerd.simulation.keeper import Keeper  # noqa: E402
+from benchmarks.rig import GPUS, HOLDERS, daemon, hold, print_table, simulated_host
+from reclaimerd.cli.http_socket import NoAnswer, Request, ask_daemon
+from reclaimerd.simulation.keeper import Keeper
 
 TARGET = Path(__file__).with_name("target.py")
 POLICY = '[daemon]\nmode = "observe"\n'
@@ -99,7 +99,11 @@ def main() -> None:
     rounds = options.parse_args().rounds
     rows = [
         row("exclusive", measured(rounds, shared=False, holders=0), EXCLUSIVE_GOAL_MS),
-        row(f"exclusive, {HOLDERS} other holders", measured(rounds, shared=False, holders=HOLDERS), EXCLUSIVE_GOAL_MS),
+        row(
+            f"exclusive, {HOLDERS} other holders",
+            measured(rounds, shared=False, holders=HOLDERS),
+            EXCLUSIVE_GOAL_MS,
+        ),
         row("shared", measured(rounds, shared=True, holders=0), SHARED_GOAL_MS),
     ]
     print_table(f"from the kernel's own time to the proof, {rounds} kills each", rows)

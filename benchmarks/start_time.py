@@ -16,8 +16,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 # After the line above: `python benchmarks/start_time.py` has this folder on its path, not the one above.
-from benchmarks.rig import daemon, print_table, simulated_host  # noqa: E402
-from reclaimerd.simulation.keeper import Keeper  # noqa: E402
+from benchmarks.rig import daemon, print_table, simulated_host
+from reclaimerd.simulation.keeper import Keeper
 
 TARGET = Path(__file__).with_name("target.py")
 PROGRAM = Path(sys.executable).with_name("reclaimctl")

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from reclaimerd.daemon.cycle import Cycle, State
+from reclaimerd.daemon.cycle import Cycle
 from reclaimerd.daemon.desk import Ticket
 from reclaimerd.daemon.joints import Joints
 from reclaimerd.daemon.opening import Order
+from reclaimerd.daemon.state import State
 from reclaimerd.errors import ReclaimerdError, RecordError
 from reclaimerd.judge.evaluate import JudgeContext
+from reclaimerd.judge.plight import PlightSettings
 from reclaimerd.model.audit_record import AuditEntry, RecordKind
 from reclaimerd.model.identity import IncidentId, ProcessRef
 from reclaimerd.model.incident import Outcome, OutcomeKind, TargetOutcome
@@ -173,6 +175,7 @@ def a_rig(snapshot: Snapshot, policy: Policy | None = None, **overrides: object)
         ours=lambda: OURS,
         hold_file=lambda _policy: "",
         clock=lambda: now[0],
+        plight_settings=lambda _policy: PlightSettings(),
         forget=forgotten.append,
     )
     joints = replace(joints, **overrides)  # type: ignore[arg-type]  # the test names the fields

@@ -7,19 +7,22 @@ and the pass's changes are dropped; a full disk stops what rules want and not wh
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.admission import Admitted, Work, admit_all, trip_breaker
 from reclaimerd.daemon.counting import pruned, with_ends
 from reclaimerd.daemon.desk import Desk, Ticket
-from reclaimerd.daemon.draft import Draft, Owed
+from reclaimerd.daemon.draft import Draft
+from reclaimerd.daemon.driver_watch import watch_driver
 from reclaimerd.daemon.following import follow, late_releases
 from reclaimerd.daemon.joints import Joints
 from reclaimerd.daemon.opening import Moment
 from reclaimerd.daemon.ordering import open_by_rule, open_ordered
 from reclaimerd.daemon.performing import take_outcomes
+from reclaimerd.daemon.plights import pids_in_exit, with_plights
 from reclaimerd.daemon.standing import end_pause, make_dry, settle_broken_off
+from reclaimerd.daemon.state import State
 from reclaimerd.daemon.telling import tell_all
 from reclaimerd.errors import CorruptStoreError, RecordError
 from reclaimerd.judge.evaluate import Evaluation, alarms, evaluate
@@ -32,28 +35,7 @@ from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import Policy
 from reclaimerd.model.ports import Look
 from reclaimerd.model.snapshot import ProcessReading, Snapshot
-from reclaimerd.model.verdict import Protection, Sustained
-
-
-@dataclass(slots=True)
-class State:
-    """What the cycle knows between passes; all that must survive a restart is in the store too."""
-
-    incidents: dict[IncidentId, Incident] = field(default_factory=dict)
-    handed: dict[IncidentId, Incident] = field(default_factory=dict)
-    ledger: Ledger = field(default_factory=Ledger)
-    sustained: tuple[Sustained, ...] = ()
-    snapshot: Snapshot | None = None
-    evaluation: Evaluation | None = None
-    said: dict[IncidentId, str] = field(default_factory=dict)
-    alarmed: frozenset[str] = frozenset()
-    record_fault: str = ""
-    operator_fault: str = ""
-    """The part of the record fault that binds operators too."""
-    owed: Owed = field(default_factory=Owed)
-    corrupt: CorruptStoreError | None = None
-    wants_full_scan: bool = False
-    asked_pids: set[int] = field(default_factory=set)
+from reclaimerd.model.verdict import Protection
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +89,9 @@ class Cycle:
 
     async def _judge_and_act(self, snapshot: Snapshot, looked: frozenset[int]) -> tuple[Admitted, int]:
         now = Moment(snapshot.at, snapshot.taken_at)
+        snapshot, self.state.plight_memory = with_plights(
+            snapshot, self.state.plight_memory, self._followed(), self.joints.plight_settings(self.policy)
+        )
         evaluation = evaluate(snapshot, self.policy, self.state.sustained, self.joints.judge())
         self.state.snapshot, self.state.evaluation = snapshot, evaluation
         self.state.sustained = evaluation.sustained
@@ -115,6 +100,9 @@ class Cycle:
         paused_until = end_pause(draft, now)
         settle_broken_off(draft, now)
         follow(draft, snapshot, evaluation, now)
+        driver_watch = watch_driver(
+            draft, snapshot, self.policy, (self.state.driver_watch, self.state.handed), now
+        )
         taken = self.desk.take(looked)
         open_ordered(draft, taken, (snapshot, self.policy), now)
         fresh: list[Incident] = []
@@ -134,6 +122,7 @@ class Cycle:
         work = await self._make_durable(draft, admitted.work, taken)
         if not self.state.record_fault:
             self.state.alarmed, self.state.said = alarmed, said
+            self.state.driver_watch = driver_watch
             for name in late:
                 del self.state.handed[name]
         await self._act(work, context)
@@ -167,9 +156,13 @@ class Cycle:
         return Look(
             watch=tuple(sorted(open_refs | handed)),
             pids=(*self.desk.pids(), *sorted(asked)),
+            kernel=(*pids_in_exit(self._followed(), self.state.snapshot), *sorted(asked)),
             full_scan=full_scan,
             deep=full_scan,
         )
+
+    def _followed(self) -> tuple[Incident, ...]:
+        return (*self.state.incidents.values(), *self.state.handed.values())
 
     def _context(self, draft: Draft, snapshot: Snapshot, now: Moment) -> GateContext:
         return GateContext(

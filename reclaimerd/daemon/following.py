@@ -22,6 +22,7 @@ from reclaimerd.model.incident import (
     Proof,
     ProofKind,
     Stage,
+    Subject,
 )
 from reclaimerd.model.policy import Scope
 from reclaimerd.model.snapshot import Snapshot
@@ -33,7 +34,7 @@ _JOINABLE = (Stage.PENDING, Stage.WARNED, Stage.SUSPENDED, Stage.SIGTERM, Stage.
 def follow(draft: Draft, snapshot: Snapshot, evaluation: Evaluation, now: Moment) -> None:
     """Bring every open incident of the draft up to this look."""
     for incident in list(draft.incidents.values()):
-        if incident.ended:
+        if incident.ended or incident.subject is Subject.DRIVER:
             continue
         seen = _with_joined_heirs(draft, with_look(incident, snapshot), snapshot)
         seen = with_finding(seen, snapshot, now.wall)
@@ -72,6 +73,8 @@ def late_releases(handed: Mapping[IncidentId, Incident], snapshot: Snapshot) -> 
     """Return the handed-over incidents whose target died after all, with what was seen."""
     found = []
     for incident in handed.values():
+        if incident.subject is Subject.DRIVER:
+            continue
         gone = all(ref in snapshot.exited for ref in incident.processes)
         if not gone:
             continue

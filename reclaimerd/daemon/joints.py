@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from reclaimerd.daemon.recording import RecordingPort
 from reclaimerd.judge.evaluate import JudgeContext
+from reclaimerd.judge.plight import PlightSettings
 from reclaimerd.judge.protections import Ours
 from reclaimerd.model.identity import IncidentId
 from reclaimerd.model.policy import Policy
@@ -22,6 +23,8 @@ class Joints:
     ours: Callable[[], Ours]
     hold_file: Callable[[Policy], str]
     clock: Callable[[], float]
+    plight_settings: Callable[[Policy], PlightSettings]
+    """Patience and known places in the kernel, by the policy in force."""
     forget: Callable[[IncidentId], None]
     """Let the hands drop what they kept of an incident that ended."""
     host_namespace: bool = True

@@ -89,7 +89,6 @@ async def _serve(options: Options) -> ExitCode:
         _listen_to_signals(service, options)
         if not options.once:
             server = await _open_door(service)
-        logs.event("started", mode=loaded.policy.mode.value, rules=len(loaded.policy.rules))
         await service.run(once=options.once)
     finally:
         notify("STOPPING=1")
@@ -167,7 +166,6 @@ async def _reload(service: Service, options: Options) -> None:
         record = of_host(RecordKind.NOTE, f"reload refused, the old policy stays: {error}")
     else:
         service.engine.take_policy(loaded)
-        logs.event("reloaded", mode=loaded.policy.mode.value, rules=len(loaded.policy.rules))
         record = of_host(RecordKind.POLICY_LOADED, f"policy {loaded.policy.source} {loaded.policy.digest}")
     with suppress(ReclaimerdError):
         await service.cycle.write(None, (record,))

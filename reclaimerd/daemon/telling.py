@@ -61,7 +61,11 @@ def task_lines(incident: Incident, snapshot: Snapshot) -> list[dict[str, object]
         tasks = [
             {"tid": task.tid, "state": task.state, "exiting": task.is_exiting} for task in live_tasks(reading)
         ]
-        lines.append({"pid": ref.pid, "ref": str(ref), "text": state_word(reading), "tasks": tasks[:64]})
+        line: dict[str, object] = {"pid": ref.pid, "ref": str(ref), "text": state_word(reading)}
+        plight = snapshot.plights.get(ref)
+        if plight is not None:
+            line["plight"] = plight.text
+        lines.append(line | {"tasks": tasks[:64]})
     return lines
 
 

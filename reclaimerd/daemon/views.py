@@ -141,6 +141,26 @@ def process_view(cycle: Cycle, pid: int) -> Json | None:
         },
         "protection": None if protection is None else {"by": protection.by, "text": protection.text},
         "incident": incident,
+        "plight": plight_view(snapshot, reading),
+    }
+
+
+def plight_view(snapshot: Snapshot, reading: ProcessReading) -> Json | None:
+    """Return what is to be said of a process that leaves, waits or is held; None while it runs."""
+    plight = snapshot.plights.get(reading.ref)
+    if plight is None:
+        return None
+    return {
+        "text": plight.text,
+        "condition": plight.condition.value,
+        "leaving": plight.leaving.value,
+        "signature": plight.signature,
+        "fault_domain": plight.fault_domain.value,
+        "culprit": None if plight.culprit is None else str(plight.culprit),
+        "since_seconds": round(max(0.0, snapshot.at - plight.since), 3),
+        "quiet_seconds": round(max(0.0, snapshot.at - plight.released_at), 3),
+        "looks": plight.looks,
+        "evidence": list(plight.evidence),
     }
 
 
@@ -150,6 +170,7 @@ def driver_view(driver: DriverReading, now: float) -> Json:
         DriverState.RESPONSIVE: "responsive",
         DriverState.SLOW: "slow, and used",
         DriverState.UNRESPONSIVE: "driver unresponsive",
+        DriverState.UNKNOWN: "the driver could not be asked",
         DriverState.ABSENT: "no NVIDIA driver: nothing to watch",
     }
     text = words[driver.state] + (f" ({driver.why})" if driver.why else "")
@@ -213,7 +234,11 @@ def _attention(cycle: Cycle, hold: str) -> list[str]:
         found.append(f"the breaker tripped ({state.ledger.breaker.reason}); a person must close it")
     if hold:
         found.append(f"{hold} stops every act by rule")
-    if state.snapshot is not None and state.snapshot.driver.state is DriverState.UNRESPONSIVE:
+    if state.snapshot is not None and state.snapshot.driver.state in (
+        DriverState.UNRESPONSIVE,
+        DriverState.UNKNOWN,
+        DriverState.ABSENT,
+    ):
         found.append(str(driver_view(state.snapshot.driver, state.snapshot.at)["text"]))
     found += [
         f"incident {one.id} (pid {one.target.root.pid}) was handed over: {one.end_text}"

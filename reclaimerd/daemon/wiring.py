@@ -15,13 +15,15 @@ from reclaimerd.act.executor import Executor
 from reclaimerd.act.members import Admitted, NotAdmitted
 from reclaimerd.act.reset import VendorReset, tool_fault
 from reclaimerd.config.load import LoadedPolicy
+from reclaimerd.config.signatures import load_signatures
 from reclaimerd.config.user_patterns import compile_patterns
-from reclaimerd.daemon.cycle import Cycle, State
+from reclaimerd.daemon.cycle import Cycle
 from reclaimerd.daemon.engine import Choice, Current, Engine, Paths, sampler_settings
 from reclaimerd.daemon.groups import group_id
 from reclaimerd.daemon.joints import Joints
 from reclaimerd.daemon.last_look import Judged, LastLooker
 from reclaimerd.daemon.recording import LoggedRecorder, RecordingPort
+from reclaimerd.daemon.state import State
 from reclaimerd.daemon.this_host import host_name, read_ancestors, read_boot_id, read_own_ref, sees_host_pids
 from reclaimerd.daemon.writing import MadeNothing, claim_writer
 from reclaimerd.errors import RecordError
@@ -29,9 +31,10 @@ from reclaimerd.host.child import Finished, Overran, run_bounded
 from reclaimerd.host.files import ensure_directory
 from reclaimerd.judge.evaluate import JudgeContext
 from reclaimerd.judge.exit_path import state_word
+from reclaimerd.judge.plight import PlightSettings
 from reclaimerd.judge.protections import Ours
 from reclaimerd.model.identity import ProcessRef
-from reclaimerd.model.policy import Policy
+from reclaimerd.model.policy import Policy, Signature
 from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.step import DrainRequest, Step
 from reclaimerd.observe.exits import ExitWatch
@@ -93,6 +96,8 @@ async def _finish(part: _Unfinished) -> Engine:
             raise
         part.sampler.recall(stored.remembered, stored.baselines)
         await _adopt(part, stored)
+    for probe in part.probes:  # both at once: each takes a tenth of a second until it is ready
+        await probe.start()
     holder: list[Cycle] = []
     looker = LastLooker(part.probes[1], lambda: _judged(holder[0]))
     executor = _executor(part, looker, recorder, holder)
@@ -104,6 +109,7 @@ async def _finish(part: _Unfinished) -> Engine:
         ours=_ours_of(part),
         hold_file=standing_hold_file,
         clock=time.monotonic,
+        plight_settings=_plight_settings(),
         forget=executor.sights.forget,
         host_namespace=sees_host_pids(),
         foreground=part.choice.foreground,
@@ -123,6 +129,24 @@ async def _finish(part: _Unfinished) -> Engine:
         part.me,
         stored=stored,
     )
+
+
+def _plight_settings() -> Callable[[Policy], PlightSettings]:
+    """Return a function that gives the patience and the known places by the policy in force."""
+    known: dict[tuple[Signature, ...], tuple[Signature, ...]] = {}
+
+    def settings(policy: Policy) -> PlightSettings:
+        if policy.signatures not in known:
+            known.clear()
+            known[policy.signatures] = load_signatures(policy.signatures)
+        ladder = policy.ladder
+        return PlightSettings(
+            exit_grace_seconds=ladder.exit_grace_seconds,
+            core_grace_seconds=ladder.core_grace_seconds,
+            signatures=known[policy.signatures],
+        )
+
+    return settings
 
 
 def standing_hold_file(policy: Policy) -> str:

@@ -1,7 +1,7 @@
 """What a probe child runs: the calls that can hang, answered one at a time over a socket.
 
 JSON lines on one descriptor. A request is `{"id": 1, "op": "host", "args": {}}`; its answer any number
-of `{"id": 1, "part": ...}`, then `{"id": 1, "done": true}` or `{"id": 1, "error": {...}}`. The real or
+of `{"id": 1, "parts": [...]}`, then `{"id": 1, "done": true}` or `{"id": 1, "error": {...}}`. The real or
 the simulated NVML is chosen here, because observe and simulation never import each other. It may
 hang for ever: the parent's end (`observe.probe`) has the deadlines. It never writes anything but
 its answers, and ends with its parent: at the socket's end it leaves at once, even while a call
@@ -53,40 +53,46 @@ class Channel:
     of its own sends them: when the next look hangs, the parent must know which were answered.
     """
 
-    __slots__ = ("_lines", "_lock", "_sock", "_unsent", "_waiting")
+    __slots__ = ("_lines", "_lock", "_number", "_parts", "_size", "_sock", "_waiting")
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._lock = threading.Lock()
         self._lines = sock.makefile("rb")
-        self._unsent = bytearray()
+        self._number: object = None
+        self._parts: list[str] = []
+        self._size = 0
         self._waiting = threading.Event()
         threading.Thread(target=self._send_waiting, daemon=True).start()
 
     def send(self, message: object) -> None:
-        """Write one line, and what waits before it."""
-        self._put(message)
-        self._flush()
+        """Write one line, and the parts that wait before it."""
+        self._flush(_ENCODER.encode(message) + "\n")
 
     def send_part(self, number: object, part: object) -> None:
         """Write one part of an answer, now or within 20 ms."""
-        self._put({"id": number, "part": part})
-        if len(self._unsent) > _FULL_BYTES:
+        text = _ENCODER.encode(part)
+        with self._lock:
+            self._number = number
+            self._parts.append(text)
+            self._size += len(text)
+            is_full = self._size > _FULL_BYTES
+        if is_full:
             self._flush()
-        else:
+        elif not self._waiting.is_set():
             self._waiting.set()
 
-    def _put(self, message: object) -> None:
-        line = _ENCODER.encode(message).encode() + b"\n"
-        with self._lock:
-            self._unsent += line
-
-    def _flush(self) -> None:
-        """Send what waits; a parent that is gone ends us."""
+    def _flush(self, line: str = "") -> None:
+        """Send the parts that wait as one line, and `line` after it; a parent that is gone ends us."""
         try:
             with self._lock:
-                self._sock.sendall(self._unsent)
-                self._unsent.clear()
+                if self._parts:
+                    line = (
+                        f'{{"id":{_ENCODER.encode(self._number)},"parts":[{",".join(self._parts)}]}}\n{line}'
+                    )
+                    self._parts.clear()
+                    self._size = 0
+                self._sock.sendall(line.encode())
         except OSError:
             os._exit(0)
 

@@ -170,18 +170,19 @@ _TELLING_NAME = (
 )
 """A name that says it holds a secret; lengths are bounded so that no argument costs much."""
 _NAME = rf"(?<![\w.\-])(?:{_TELLING_NAME}|AWS_\w{{1,64}}+)[\"']?\s{{0,8}}+[=:]\s{{0,8}}+"
-_WHOLE = re.compile(rf"(?i)(?P<name>-{{0,2}}D?{_NAME})(?P<value>.+)", re.DOTALL)
-_ASSIGNED = re.compile(rf"(?i)(?P<name>{_NAME})(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;&\"']+)")
-_OPTION = re.compile(rf"(?i)-{{1,2}}(?:{_TELLING_NAME})")
-_HEADER = re.compile(
+# Texts, compiled (and kept by `re`) at their first use: most who import this never mask anything.
+_WHOLE = rf"(?is)(?P<name>-{{0,2}}D?{_NAME})(?P<value>.+)"
+_ASSIGNED = rf"(?i)(?P<name>{_NAME})(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;&\"']+)"
+_OPTION = rf"(?i)-{{1,2}}(?:{_TELLING_NAME})"
+_HEADER = (
     r"(?i)(?P<name>authorization[\"']?\s{0,8}+[:=]\s{0,8}+[\"']?)(?:(?P<scheme>bearer|basic|token|digest)\s+)?"
-    r"(?P<value>[^\"']+)",
+    r"(?P<value>[^\"']+)"
 )
-_BEARER = re.compile(r"(?i)(?P<name>\b(?:bearer|basic)\s{1,8}+)(?P<value>[\w\-.~+/=]{6,})")
-_IN_URL = re.compile(r"(?P<name>[A-Za-z][\w+.\-]{0,20}://)[^\s/@?#]{1,512}@")
-_KNOWN_FORM = re.compile(
+_BEARER = r"(?i)(?P<name>\b(?:bearer|basic)\s{1,8}+)(?P<value>[\w\-.~+/=]{6,})"
+_IN_URL = r"(?P<name>[A-Za-z][\w+.\-]{0,20}://)[^\s/@?#]{1,512}@"
+_KNOWN_FORM = (
     r"\b(?:sk-[\w\-]{16,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w\-]{16,}|hf_\w{16,}|xox[abpr]-[\w\-]{10,}"
-    r"|AKIA[0-9A-Z]{16}|nvapi-[\w\-]{16,}|eyJ[\w\-]{8,}\.[\w\-]{8,}\.[\w\-]*)",
+    r"|AKIA[0-9A-Z]{16}|nvapi-[\w\-]{16,}|eyJ[\w\-]{8,}\.[\w\-]{8,}\.[\w\-]*)"
 )
 MASK = "***"
 
@@ -201,20 +202,21 @@ def mask_secrets(args: tuple[str, ...]) -> tuple[str, ...]:
             value_follows = False
             continue
         masked.append(_masked(arg))
-        value_follows = _OPTION.fullmatch(arg) is not None
+        value_follows = re.fullmatch(_OPTION, arg) is not None
     return tuple(masked)
 
 
 def _masked(arg: str) -> str:
     """Return one argument with its secrets masked."""
-    whole = _WHOLE.fullmatch(arg)
+    whole = re.fullmatch(_WHOLE, arg)
     if whole is not None:
         return f"{whole['name']}{MASK}"
-    arg = _IN_URL.sub(lambda found: f"{found['name']}{MASK}@", arg)
-    arg = _HEADER.sub(
+    arg = re.sub(_IN_URL, lambda found: f"{found['name']}{MASK}@", arg)
+    arg = re.sub(
+        _HEADER,
         lambda found: f"{found['name']}{found['scheme'] + ' ' if found['scheme'] else ''}{MASK}",
         arg,
     )
-    arg = _ASSIGNED.sub(lambda found: f"{found['name']}{MASK}", arg)
-    arg = _BEARER.sub(lambda found: f"{found['name']}{MASK}", arg)
-    return _KNOWN_FORM.sub(MASK, arg)
+    arg = re.sub(_ASSIGNED, lambda found: f"{found['name']}{MASK}", arg)
+    arg = re.sub(_BEARER, lambda found: f"{found['name']}{MASK}", arg)
+    return re.sub(_KNOWN_FORM, MASK, arg)

@@ -81,7 +81,9 @@ def reset_budget_reasons(uuid: GpuUuid, context: GateContext, *, dry_run: bool) 
 def gpu_cooldown_reasons(uuid: GpuUuid, context: GateContext) -> tuple[Reason, ...]:
     """Return why this GPU is left alone after its last reset."""
     wait = context.policy.gates.gpu_cooldown_seconds
-    resets = [end.at for end in context.ledger.ended if end.was_reset and not end.dry_run and uuid in end.gpus]
+    resets = [
+        end.at for end in context.ledger.ended if end.was_reset and not end.dry_run and uuid in end.gpus
+    ]
     if not any(_within(at, context.wall, wait) for at in resets):
         return ()
     text = f"{uuid} was reset less than {wait:.0f} s ago"

@@ -1,6 +1,6 @@
 """Say whether a rule's condition holds for a holder, and since when; an impossible figure is unknown."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from typing import assert_never
@@ -51,16 +51,31 @@ class _Figure:
     total_bytes: int
 
 
-def memory_condition(rule: Rule, holders: Sequence[Holder], snapshot: Snapshot) -> Condition:
+Listed = Mapping[GpuUuid, tuple[int, ...]]
+"""The known bytes of each pid that each GPU lists."""
+
+
+def listed_of(snapshot: Snapshot) -> Listed:
+    """Return the known bytes of each pid that each GPU lists."""
+    return {
+        gpu.uuid: _by_pid(gpu.processes.value) for gpu in snapshot.gpus if isinstance(gpu.processes, Known)
+    }
+
+
+def memory_condition(
+    rule: Rule, holders: Sequence[Holder], snapshot: Snapshot, listed: Listed | None = None
+) -> Condition:
     """Return whether one process's holdings exceed the rule's cap.
 
     `holders` are its rows, one for each GPU that the rule concerns. Unreadable memory, a figure over
-    the device's total and rows that sum to more than is used make it unknown.
+    the device's total and rows that sum to more than is used make it unknown. `listed` is
+    `listed_of(snapshot)`, for a caller that asks of many processes.
     """
+    listed = listed_of(snapshot) if listed is None else listed
     figures: list[_Figure] = []
     doubts: list[str] = []
     for holder in holders:
-        match _figure(holder, snapshot):
+        match _figure(holder, snapshot, listed):
             case _Figure() as figure:
                 figures.append(figure)
             case UnknownCondition(text=text):
@@ -101,7 +116,7 @@ def _on_all(above: Threshold, figures: Sequence[_Figure], doubts: Sequence[str])
     return DoesNotHold(f"holds {_gib(used)} in all, not more than {_cap_text(above)}")
 
 
-def _figure(holder: Holder, snapshot: Snapshot) -> _Figure | UnknownCondition | None:
+def _figure(holder: Holder, snapshot: Snapshot, listed: Listed) -> _Figure | UnknownCondition | None:
     gpu = snapshot.gpu(holder.gpu)
     if gpu is None:
         return UnknownCondition(f"{holder.gpu} was not seen")
@@ -109,27 +124,27 @@ def _figure(holder: Holder, snapshot: Snapshot) -> _Figure | UnknownCondition | 
         case Absent() if not (holder.listed or holder.heir_of is not None):
             return None if isinstance(gpu.processes, Known) else _unknown_rows(gpu)
         case Known(value=used):
-            return _sane(gpu, used)
+            return _sane(gpu, used, listed)
         case Absent() | Unreadable():
             return UnknownCondition(f"its memory on {gpu.uuid} is {text_of(holder.used_bytes)}")
         case _:
             assert_never(holder.used_bytes)
 
 
-def _sane(gpu: GpuReading, used: int) -> _Figure | UnknownCondition:
+def _sane(gpu: GpuReading, used: int, listed: Listed) -> _Figure | UnknownCondition:
     if not isinstance(gpu.memory, Known):
         return UnknownCondition(f"the memory of {gpu.uuid} is {text_of(gpu.memory)}")
-    if not isinstance(gpu.processes, Known):
+    each = listed.get(gpu.uuid)
+    if each is None:
         return _unknown_rows(gpu)
     memory = gpu.memory.value
-    each = _by_pid(gpu.processes.value)
     most = max((used, *each))
     if most > memory.total_bytes:
         return UnknownCondition(f"{gpu.uuid} reports {_gib(most)} of one process, more than the device has")
-    listed = sum(each)
-    if listed > memory.used_bytes * _SLACK:
+    total = sum(each)
+    if total > memory.used_bytes * _SLACK:
         return UnknownCondition(
-            f"{gpu.uuid} lists {_gib(listed)} of processes, but only {_gib(memory.used_bytes)} is used",
+            f"{gpu.uuid} lists {_gib(total)} of processes, but only {_gib(memory.used_bytes)} is used",
         )
     return _Figure(gpu.uuid, used, memory.total_bytes)
 

@@ -5,6 +5,7 @@ from typing import assert_never
 
 from reclaimerd.judge.exit_path import any_exiting, state_word
 from reclaimerd.judge.ladder import next_stage
+from reclaimerd.judge.plight import needs_drain
 from reclaimerd.judge.proof import SECOND_LOOK_SECONDS, Proven, StillHeld, Unmeasured, finding_of
 from reclaimerd.judge.steps import was_killed, was_signalled
 from reclaimerd.model.incident import (
@@ -16,10 +17,11 @@ from reclaimerd.model.incident import (
     ProofKind,
     Recipient,
     Stage,
+    Subject,
 )
 from reclaimerd.model.policy import FaultDomain
 from reclaimerd.model.reading import Known
-from reclaimerd.model.snapshot import RecoveryAction, Snapshot
+from reclaimerd.model.snapshot import DriverState, RecoveryAction, Snapshot
 from reclaimerd.model.step import DrainReason
 
 _REBOOT = frozenset(
@@ -85,6 +87,8 @@ def recipient_of(incident: Incident) -> Recipient:
 
 def drain_reason_of(incident: Incident, snapshot: Snapshot) -> DrainReason | None:
     """Return why this incident may ask for a drain, or None: another living holder is no reason."""
+    if incident.subject is Subject.DRIVER:
+        return _driver_reason(snapshot)
     for uuid in incident.target.gpus:
         gpu = snapshot.gpu(uuid)
         if (
@@ -101,7 +105,24 @@ def drain_reason_of(incident: Incident, snapshot: Snapshot) -> DrainReason | Non
     return _stuck_reason(incident, snapshot)
 
 
+def _driver_reason(snapshot: Snapshot) -> DrainReason | None:
+    driver = snapshot.driver
+    if driver.state is not DriverState.UNRESPONSIVE:
+        return None
+    silent_for = snapshot.at - driver.since
+    evidence = f"; {driver.evidence}" if driver.evidence else ""
+    return DrainReason(FaultDomain.DRIVER, f"driver unresponsive for {silent_for:.0f} s{evidence}")
+
+
 def _stuck_reason(incident: Incident, snapshot: Snapshot) -> DrainReason | None:
+    """Return whose fault a stuck exit is: by the kernel stacks where they could be read, else nobody's."""
+    plights = [snapshot.plights[ref] for ref in incident.processes if ref in snapshot.plights]
+    grace = incident.plan.exit_grace_seconds
+    for plight in plights:
+        if plight.ref not in snapshot.exited and needs_drain(plight, snapshot.at, grace):
+            return DrainReason(plight.fault_domain, f"pid {plight.ref.pid}: {plight.text}")
+    if plights:
+        return None
     since = incident.release.at if incident.release is not None else snapshot.at
     quiet_for = snapshot.at - since
     if not was_killed(incident) or quiet_for < incident.plan.exit_grace_seconds:

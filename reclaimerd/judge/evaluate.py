@@ -11,10 +11,12 @@ from typing import assert_never
 from reclaimerd.judge.conditions import (
     DoesNotHold,
     Holds,
+    Listed,
     RuleAndRef,
     Seen,
     UnknownCondition,
     advance_sustained,
+    listed_of,
     memory_condition,
     sustained_enough,
 )
@@ -69,8 +71,9 @@ def evaluate(
 ) -> Evaluation:
     """Return the verdicts of this look; `sustained` is what the last one returned."""
     subjects = _subjects(snapshot, policy, context)
+    listed = listed_of(snapshot)
     answers = {
-        (rule.name, subject.ref): _answer(rule, subject, snapshot, context)
+        (rule.name, subject.ref): _answer(rule, subject, snapshot, context, listed)
         for subject in subjects
         for rule in policy.rules
     }
@@ -142,7 +145,9 @@ def _state_doubt(reading: ProcessReading, rows: tuple[Holder, ...]) -> str:
 Answer = Holds | DoesNotHold | UnknownCondition
 
 
-def _answer(rule: Rule, subject: _Subject, snapshot: Snapshot, context: JudgeContext) -> Answer:
+def _answer(
+    rule: Rule, subject: _Subject, snapshot: Snapshot, context: JudgeContext, listed: Listed
+) -> Answer:
     if subject.reading is None:
         return UnknownCondition(subject.doubt)
     concerned: list[Holder] = []
@@ -158,9 +163,9 @@ def _answer(rule: Rule, subject: _Subject, snapshot: Snapshot, context: JudgeCon
                 pass
             case _:
                 assert_never(concern.answer)
-    condition = memory_condition(rule, concerned, snapshot)
+    condition = memory_condition(rule, concerned, snapshot, listed)
     if isinstance(condition, Holds):
-        backed = memory_condition(rule, [row for row in concerned if _has_two_sources(row)], snapshot)
+        backed = memory_condition(rule, [row for row in concerned if _has_two_sources(row)], snapshot, listed)
         if not isinstance(backed, Holds):
             return DoesNotHold(f"{condition.text}, but only one source shows it")
         condition = backed

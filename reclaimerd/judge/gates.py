@@ -46,7 +46,8 @@ def admit(step: Step, incident: Incident, context: GateContext) -> Permit | Refu
 
 
 def _by_rule(step: Step) -> bool:
-    return step.actor.kind is ActorKind.RULE
+    """Tell whether no person asked: a rule, or the daemon's own watch."""
+    return step.actor.kind is not ActorKind.OPERATOR
 
 
 def _rule_of(step: Step, context: GateContext) -> Rule | None:
@@ -56,6 +57,8 @@ def _rule_of(step: Step, context: GateContext) -> Rule | None:
 def _is_dry_run(step: Step, incident: Incident, context: GateContext) -> bool:
     rule = _rule_of(step, context) if _by_rule(step) else None
     by_mode = rule is not None and effective_mode(context.policy, rule) is Mode.DRY_RUN
+    if step.actor.kind is ActorKind.WATCH:
+        by_mode = context.policy.mode is Mode.DRY_RUN
     return step.dry_run or incident.plan.dry_run or by_mode
 
 
@@ -114,7 +117,11 @@ def _rule_reasons(step: Step, incident: Incident, context: GateContext) -> tuple
         return ()
     reasons: list[Reason] = []
     rule = _rule_of(step, context)
-    if rule is None:
+    if step.actor.kind is ActorKind.WATCH:
+        if context.policy.mode is Mode.OBSERVE:
+            text = "the global mode is observe: the watch only raises its alarm"
+            reasons.append(Reason(ReasonKind.MODE, text, "set [daemon] mode to enforce if a drain is wanted"))
+    elif rule is None:
         text = f"the policy has no rule {step.actor.name!r} any more"
         reasons.append(Reason(ReasonKind.WITHDRAWN, text, "the incident stands down"))
     elif effective_mode(context.policy, rule) is Mode.OBSERVE:

@@ -111,7 +111,6 @@ _EXIT_AND_ENTRY = (
     "kthread",
     "ret_from_fork*",
 )
-GENERIC = _SCHEDULER + _KERNEL_LOCKS + _EXIT_AND_ENTRY
 
 _PAGE_FAULT = (
     "handle_mm_fault",
@@ -125,29 +124,29 @@ _PAGE_FAULT = (
 )
 
 
+def _compiled(*groups: Sequence[str]) -> re.Pattern[str]:
+    """Return one expression for all these names; a stack is asked for many of them."""
+    names = [re.escape(name).replace(r"\*", ".*") for group in groups for name in group]
+    return re.compile("|".join(names), re.DOTALL)
+
+
+_IS_SCHEDULER = _compiled(_SCHEDULER)
+_IS_LOCK = _compiled(_KERNEL_LOCKS, _DRIVER_LOCKS)
+_IS_GENERIC = _compiled(_SCHEDULER, _KERNEL_LOCKS, _EXIT_AND_ENTRY)
+_IS_PAGE_FAULT = _compiled(_PAGE_FAULT)
+
+
 def bare(symbol: str) -> str:
     """Return a function's name without the compiler's suffixes (`.isra.0`, `.part.0`, `.cold`)."""
     return symbol.partition(".")[0] or symbol
 
 
 def fits(symbol: str, patterns: Sequence[str]) -> bool:
-    """Tell whether a name is one of these, exactly or by a prefix that ends in `*`; `*` may stand inside."""
-    return any(_fits_one(symbol, pattern) for pattern in patterns)
-
-
-def _fits_one(symbol: str, pattern: str) -> bool:
-    if "*" not in pattern:
-        return symbol == pattern
-    first, *rest = pattern.split("*")
-    if not symbol.startswith(first):
-        return False
-    at = len(first)
-    for part in rest:
-        found = symbol.find(part, at)
-        if found < 0:
-            return False
-        at = found + len(part)
-    return pattern.endswith("*") or symbol.endswith(rest[-1])
+    """Tell whether a name is one of these, exactly or by a prefix that ends in `*`."""
+    return any(
+        symbol.startswith(pattern[:-1]) if pattern.endswith("*") else symbol == pattern
+        for pattern in patterns
+    )
 
 
 def certain(frames: Reading[tuple[Frame, ...]]) -> tuple[Frame, ...]:
@@ -159,7 +158,7 @@ def certain(frames: Reading[tuple[Frame, ...]]) -> tuple[Frame, ...]:
 
 def is_generic(frame: Frame) -> bool:
     """Tell whether the frame is one that waits of every kind have: scheduler, lock, exit, system call."""
-    return fits(bare(frame.symbol), GENERIC)
+    return _IS_GENERIC.fullmatch(bare(frame.symbol)) is not None
 
 
 def is_obfuscated(frame: Frame) -> bool:
@@ -169,18 +168,17 @@ def is_obfuscated(frame: Frame) -> bool:
 
 def is_lock(frame: Frame) -> bool:
     """Tell whether the frame takes a lock, of the kernel or of the driver."""
-    symbol = bare(frame.symbol)
-    return fits(symbol, _KERNEL_LOCKS) or fits(symbol, _DRIVER_LOCKS)
+    return _IS_LOCK.fullmatch(bare(frame.symbol)) is not None
 
 
 def is_page_fault(frame: Frame) -> bool:
     """Tell whether what is further in serves a page fault, so that frames further out only triggered it."""
-    return fits(bare(frame.symbol), _PAGE_FAULT)
+    return _IS_PAGE_FAULT.fullmatch(bare(frame.symbol)) is not None
 
 
 def is_scheduler(frame: Frame) -> bool:
     """Tell whether the frame only gives up the CPU."""
-    return fits(bare(frame.symbol), _SCHEDULER)
+    return _IS_SCHEDULER.fullmatch(bare(frame.symbol)) is not None
 
 
 def is_kernel_thread_stack(frames: Sequence[Frame]) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from reclaimerd.judge.exit_path import any_exiting
 from reclaimerd.judge.ladder import next_stage
+from reclaimerd.judge.plight import DRAIN_FACTOR
 from reclaimerd.judge.release import release_of, released_since
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.incident import (
@@ -18,6 +19,7 @@ from reclaimerd.model.incident import (
     OutcomeKind,
     Stage,
 )
+from reclaimerd.model.kernel import Leaving
 from reclaimerd.model.policy import ListedStage
 from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.step import Step
@@ -85,7 +87,7 @@ def stage_expiry(incident: Incident, snapshot: Snapshot) -> float | None:
         case Stage.SIGKILL:
             patience = incident.stage_mono + plan.sigkill_seconds
             if incident.release is not None and _leaving(incident, snapshot):
-                return max(patience, incident.release.at + plan.exit_grace_seconds)
+                return max(patience, _exit_patience(incident, incident.release.at, snapshot))
             return patience
         case Stage.RESET:
             return incident.stage_mono + plan.proof_seconds
@@ -248,6 +250,17 @@ def _was_withheld(attempt: Attempt, ref: ProcessRef) -> bool:
 def _leaving(incident: Incident, snapshot: Snapshot) -> bool:
     readings = (snapshot.process(ref) for ref in _alive(incident, snapshot))
     return any(reading is not None and any_exiting(reading) for reading in readings)
+
+
+def _exit_patience(incident: Incident, released_at: float, snapshot: Snapshot) -> float:
+    """Return when the patience with an exit ends: counted from the last release that anything showed.
+
+    Motion without release or a readable stack is no proof of being stuck: five times the grace.
+    """
+    plights = [snapshot.plights[ref] for ref in _alive(incident, snapshot) if ref in snapshot.plights]
+    let_go = max([released_at, *(plight.released_at for plight in plights)])
+    unclear = any(plight.leaving in (Leaving.NO_RELEASE, Leaving.UNDETERMINED) for plight in plights)
+    return let_go + incident.plan.exit_grace_seconds * (DRAIN_FACTOR if unclear else 1)
 
 
 def _earlier(expiry: float, incident: Incident) -> float:

@@ -11,6 +11,7 @@ from reclaimerd.judge.gate_context import GateContext
 from reclaimerd.judge.protections import exe_doubt, looks_protected, protection_of
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.incident import ActorKind, Incident, Stage
+from reclaimerd.model.kernel import TaskCondition
 from reclaimerd.model.snapshot import ProcessReading, Snapshot, WorkloadKind
 from reclaimerd.model.step import GateAnswer, Reason, ReasonKind, Step
 
@@ -32,11 +33,30 @@ def target_findings(step: Step, incident: Incident, context: GateContext) -> Tar
     """Return the findings on every target of a step, and on others that it would end with them."""
     reasons = list(_belonging_reasons(step, incident, context.snapshot))
     answers: list[GateAnswer] = []
+    reasons += _waiting_reasons(step, context.snapshot)
     for ref in step.targets:
         found = _one_target(ref, step, incident, context)
         reasons += found.reasons
         answers += found.answers
     return TargetFindings(tuple(reasons), tuple(answers))
+
+
+def _waiting_reasons(step: Step, snapshot: Snapshot) -> list[Reason]:
+    """Return why a signal is in vain: the target leaves already, and waits for somebody else."""
+    if step.stage not in _SIGNALS:
+        return []
+    reasons = []
+    for ref in step.targets:
+        plight = snapshot.plights.get(ref)
+        if plight is None or plight.culprit is None or plight.condition is not TaskCondition.EXITING:
+            continue
+        text = (
+            f"pid {ref.pid} waits for pid {plight.culprit.pid}, which is the one that is stuck: {plight.text}"
+        )
+        mend = f"look there: reclaimctl inspect {plight.culprit.pid}"
+        both = (ref, plight.culprit)
+        reasons.append(Reason(ReasonKind.WAITS_FOR_OTHER, text, mend, processes=both))
+    return reasons
 
 
 def _belonging_reasons(step: Step, incident: Incident, snapshot: Snapshot) -> tuple[Reason, ...]:
@@ -98,7 +118,7 @@ def _living_target(
     reasons: tuple[Reason, ...] = ()
     answers: tuple[GateAnswer, ...] = ()
     match step.actor.kind:
-        case ActorKind.RULE:
+        case ActorKind.RULE | ActorKind.WATCH:
             reasons = _doubt_reasons(reading, incident, context)
         case ActorKind.OPERATOR:
             answers = _doubt_answers(reading)

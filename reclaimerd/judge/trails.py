@@ -7,12 +7,13 @@ patience at most, so no verdict comes from looks that were not taken. Pure.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from reclaimerd.judge.exit_path import condition_of
+from reclaimerd.judge.exit_path import condition_of, process_condition
 from reclaimerd.judge.progress import Fingerprint, TaskPrint, least, released, task_moved, task_print
 from reclaimerd.judge.signatures import deciding, lock_waited_for
 from reclaimerd.judge.stack_frames import GPU_MODULES, certain, inside
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.kernel import KernelLook, KernelTask, Signature
+from reclaimerd.model.reading import Known, text_of
 from reclaimerd.model.snapshot import DEAD_STATES
 
 
@@ -55,7 +56,6 @@ class Trail:
     at: float
     quiet_seconds: float = 0.0
     quiet_looks: int = 1
-    due_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Sight:
     """One look, made ready to be compared: its fingerprint, and which tasks are due or wait."""
 
     look: KernelLook
-    print: Fingerprint
+    seen: Fingerprint
     due: frozenset[int]
     waiting: frozenset[int]
     signatures: tuple[Signature, ...]
@@ -73,19 +73,20 @@ class Sight:
 
 def followed(trail: Trail | None, sight: Sight) -> Trail:
     """Return the trail with one more look; a new one when nobody who left or waited is still there."""
-    step = 0.0 if trail is None else min(max(0.0, sight.now - trail.at), sight.longest_step_seconds)
-    earlier = {} if trail is None else {leaver.tid: leaver for leaver in trail.leavers}
     tasks = [task for task in sight.look.tasks if task.tid in sight.due | sight.waiting]
-    let_go = trail is not None and _let_go(trail, sight)
+    earlier = {} if trail is None else {leaver.tid: leaver for leaver in trail.leavers}
+    if trail is None or not any(task.tid in earlier for task in tasks):
+        leavers = tuple(_leaver(None, task, sight, 0.0) for task in tasks)
+        return Trail(sight.look.ref, leavers, sight.seen, sight.now)
+    step = min(max(0.0, sight.now - trail.at), sight.longest_step_seconds)
     leavers = tuple(_leaver(earlier.get(task.tid), task, sight, step) for task in tasks)
-    if trail is None:
-        return Trail(sight.look.ref, leavers, sight.print, sight.now)
+    let_go = _let_go(trail, sight)
     if let_go:
         leavers = tuple(_begun_again(leaver, sight) for leaver in leavers)
     return replace(
         trail,
         leavers=leavers,
-        marks=least(trail.marks, sight.print),
+        marks=least(trail.marks, sight.seen),
         at=sight.now,
         quiet_seconds=0.0 if let_go else trail.quiet_seconds + step,
         quiet_looks=1 if let_go else trail.quiet_looks + 1,
@@ -100,12 +101,43 @@ def quiet(trail: Trail, leavers: Iterable[Leaver]) -> tuple[float, int]:
     return min(trail.quiet_seconds, seconds), min(trail.quiet_looks, looks)
 
 
+def evidence_of(sight: Sight, chosen: Leaver) -> tuple[str, ...]:
+    """Return what was seen, a line each: how many tasks do what, the telling task, what is still held."""
+    _, counts = process_condition(sight.look)
+    task = next(task for task in sight.look.tasks if task.tid == chosen.tid)
+    seen = sight.seen
+    unread = "" if isinstance(task.frames, Known) else f", stack {text_of(task.frames)}"
+    left = (
+        _count(seen.tasks_left),
+        _bytes("GPU", seen.gpu_bytes),
+        _bytes("cgroup", seen.cgroup_bytes),
+        _bytes("resident", seen.resident_bytes),
+    )
+    place = chosen.place
+    return (
+        "tasks: " + ", ".join(f"{count} {condition}" for condition, count in counts.items()),
+        f"task {task.tid}: state {task.state}, flags {task.flags:#x}, wchan {task.wchan or '-'}{unread}",
+        *((f"in {place.frame}",) if place.frame else ()),
+        *((f"waits for the lock {place.lock}",) if place.lock else ()),
+        f"still for {chosen.still_seconds:.0f} s, moved in {chosen.motions} of {chosen.looks} looks",
+        "left: " + ", ".join(left),
+    )
+
+
+def _count(tasks: int) -> str:
+    return f"{tasks} task" if tasks == 1 else f"{tasks} tasks"
+
+
+def _bytes(name: str, figure: int | None) -> str:
+    return f"{name} memory unknown" if figure is None else f"{name} memory {figure} bytes"
+
+
 def _let_go(trail: Trail, sight: Sight) -> bool:
     """Tell whether anything was released since the last marks, or one of many that all leave is gone.
 
     The second is for processes of more tasks than a look holds: the number seen stays the same there.
     """
-    if released(trail.marks, sight.print):
+    if released(trail.marks, sight.seen):
         return True
     live = {task.tid for task in sight.look.tasks if task.state not in DEAD_STATES}
     left = any(leaver.due and leaver.tid not in live for leaver in trail.leavers)

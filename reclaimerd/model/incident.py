@@ -78,11 +78,15 @@ class ActorKind(StrEnum):
 
     RULE = "rule"
     OPERATOR = "operator"
+    WATCH = "watch"
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who asked: a rule with the policy's digest, or an operator with uid, name, loginuid and pid."""
+    """Who asked: a rule with the policy's digest, an operator with uid, name, loginuid and pid, or our watch.
+
+    The watch is the daemon's own: it only asks for a drain, for a driver that does not answer.
+    """
 
     kind: ActorKind
     name: str
@@ -128,6 +132,13 @@ class Plan:
     timeout_seconds: float | None = None
     dry_run: bool = False
     force: bool = False
+
+
+class Subject(StrEnum):
+    """What an incident is about: a process and its kin, or the driver that does not answer."""
+
+    PROCESS = "process"
+    DRIVER = "driver"
 
 
 class OutcomeKind(StrEnum):
@@ -212,6 +223,7 @@ class Incident:
     """When every member was first seen gone."""
     survivors: tuple[ProcessRef, ...] = field(default=())
     """Heirs that joined the target after it died: remembered descendants that hold its context."""
+    subject: Subject = Subject.PROCESS
     joins: int = 0
     """How often heirs joined: each join may restart the stage's clock, a bounded number of times."""
     residual_ok_mono: float | None = None

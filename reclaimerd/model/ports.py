@@ -34,11 +34,13 @@ class Look:
 
     `watch`: processes of open incidents, whose every task is read. `full_scan`: search all
     descriptors of all processes. `deep`: also io_uring and sockets in flight (before a reset).
-    `pids`: further processes that somebody asked about, holders or not.
+    `pids`: further processes that somebody asked about, holders or not. `kernel`: pids whose tasks and
+    kernel stacks are wanted.
     """
 
     watch: tuple[ProcessRef, ...] = ()
     pids: tuple[int, ...] = ()
+    kernel: tuple[int, ...] = ()
     full_scan: bool = False
     deep: bool = False
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from reclaimerd.model.identity import DeviceNumber, FileIdentity, GpuUuid, ProcessRef
+from reclaimerd.model.kernel import KernelLook, Plight
 from reclaimerd.model.reading import Absent, Reading, Unreadable
 
 PF_EXITING = 0x4
@@ -42,11 +43,12 @@ class RecoveryAction(StrEnum):
 
 
 class DriverState(StrEnum):
-    """How the driver answers our worker."""
+    """How the driver answers our worker; UNKNOWN is our own trouble (worker stopped, starved or broken)."""
 
     RESPONSIVE = "responsive"
     SLOW = "slow"
     UNRESPONSIVE = "unresponsive"
+    UNKNOWN = "unknown"
     ABSENT = "absent"
 
 
@@ -279,6 +281,10 @@ class Snapshot:
     host_files: Mapping[FileIdentity, str] = field(default_factory=dict)
     """Program files of the host's own mount namespace: root's, not writable by others."""
     simulated: bool = False
+    kernel: Mapping[int, KernelLook] = field(default_factory=dict)
+    """Tasks and stacks of the processes that were sent SIGKILL and still live, by pid."""
+    plights: Mapping[ProcessRef, Plight] = field(default_factory=dict)
+    """What the mind makes of them over this look and those before; the cycle adds it."""
 
     def process(self, ref: ProcessRef) -> ProcessReading | None:
         """Return the reading of exactly this process, or None when it was not seen."""

@@ -47,6 +47,7 @@ class ReasonKind(StrEnum):
     NO_DRAIN_REASON = "no_drain_reason"
     GPU_UNKNOWN = "gpu_unknown"
     LOOKS_PROTECTED = "looks_protected"
+    WAITS_FOR_OTHER = "waits_for_other"
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,14 +42,24 @@ class Joined:
     memory: Memory
 
 
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    """The two sources of one pass, to be asked by device and by pid."""
+
+    gpu_of_device: Mapping[DeviceNumber, GpuUuid]
+    listed: Mapping[GpuUuid, Mapping[int, Reading[int]]]
+
+
 def joined(seen: Seen, memory: Memory) -> Joined:
     """Return who holds what, from this pass's sightings and the memory of the passes before."""
     dead = _dead_listings(seen, memory)
-    listed = {gpu.uuid: _figures(gpu) for gpu in seen.gpus}
+    sources = _Sources(
+        {gpu.device: gpu.uuid for gpu in seen.gpus}, {gpu.uuid: _figures(gpu) for gpu in seen.gpus}
+    )
     holders: dict[tuple[ProcessRef, GpuUuid], Holder] = {}
     for look in seen.looks.values():
         if not look.reading.is_released:
-            for holder in _holders(look, seen, listed, memory):
+            for holder in _holders(look, seen, sources, memory):
                 holders[holder.ref, holder.gpu] = holder
     for key, kept in memory.items():
         if key not in holders and _may_still_hold(kept, seen):
@@ -87,22 +97,15 @@ def _order(holder: Holder) -> tuple[str, int]:
     return (holder.gpu, holder.ref.pid)
 
 
-def _holders(
-    look: ProcessLook,
-    seen: Seen,
-    listed: Mapping[GpuUuid, Mapping[int, Reading[int]]],
-    memory: Memory,
-) -> Iterator[Holder]:
+def _holders(look: ProcessLook, seen: Seen, sources: _Sources, memory: Memory) -> Iterator[Holder]:
     """Yield a holder for each GPU that this process holds."""
     ref = look.reading.ref
-    devices: frozenset[DeviceNumber] = frozenset()
-    if isinstance(look.nodes, Known):
-        devices = frozenset(holding.device for holding in look.nodes.value)
-    only_shared = not devices.isdisjoint(seen.shared_devices)
-    only_shared = only_shared and not any(gpu.device in devices for gpu in seen.gpus)
+    devices = [holding.device for holding in look.nodes.value] if isinstance(look.nodes, Known) else []
+    nodes = {sources.gpu_of_device[device] for device in devices if device in sources.gpu_of_device}
+    only_shared = not nodes and not seen.shared_devices.isdisjoint(devices)
     for gpu in seen.gpus:
-        node = gpu.device in devices
-        used = listed[gpu.uuid].get(ref.pid)
+        node = gpu.uuid in nodes
+        used = sources.listed[gpu.uuid].get(ref.pid)
         if used is not None and _row_is_of_the_dead(look, gpu, memory):
             used = None
         if used is None and not node and not only_shared:
@@ -123,7 +126,7 @@ def _row_is_of_the_dead(look: ProcessLook, gpu: GpuReading, memory: Memory) -> b
     The driver names the owner of a context for as long as an heir keeps it; the stranger has no node.
     """
     ref = look.reading.ref
-    if look.reading.is_leaving or (ref, gpu.uuid) in memory or not isinstance(look.nodes, Known):
+    if (ref, gpu.uuid) in memory or look.reading.is_leaving or not isinstance(look.nodes, Known):
         return False
     if gpu.device in {holding.device for holding in look.nodes.value}:
         return False

@@ -14,6 +14,8 @@ from reclaimerd.observe.kernel_log import KernelLog
 from reclaimerd.observe.kernel_scan import KernelScan
 
 KernelAnswer = KernelLook | Gone | UnreadableProcess
+MOST_KIN = 64
+"""Members of one PID namespace that are looked at for the one its init waits for."""
 _MOST_PIDS = 32
 """Pids of one request: with 256 tasks each the answer must stay below the probe's limit."""
 
@@ -48,6 +50,18 @@ async def ask_kernel_looks(
     return found
 
 
+async def ask_with_kin(probe: Asking, pids: Sequence[int]) -> dict[int, KernelLook]:
+    """Return looks at these processes, and at those whom the init of a PID namespace may wait for."""
+    found = await ask_kernel_looks(probe, pids)
+    looks = {pid: look for pid, look in found.items() if isinstance(look, KernelLook)}
+    for pid in [pid for pid, look in looks.items() if len(look.ns_pids) > 1 and look.ns_pids[-1] == 1]:
+        answer = await probe.ask("descendants", {"pid": pid})
+        named = answer.parts[0].get("pids", []) if isinstance(answer, Answered) else []
+        kin = await ask_kernel_looks(probe, [one for one in named if one not in looks][:MOST_KIN])
+        looks |= {one: look for one, look in kin.items() if isinstance(look, KernelLook)}
+    return looks
+
+
 def _look_of(part: dict[str, object]) -> KernelAnswer:
     match part:
         case {"kernel": dict(look)}:
@@ -64,10 +78,14 @@ def _look_of(part: dict[str, object]) -> KernelAnswer:
 
 
 async def ask_kernel_scan(
-    probe: Asking, *, seconds: float, answer_within: float | None = None
+    probe: Asking, *, seconds: float, devices: Sequence[tuple[int, int]] = ()
 ) -> KernelScan | str:
-    """Return the search of the whole host, or why there is none."""
-    answer = await probe.ask("kernel_scan", {"seconds": seconds}, answer_within=answer_within)
+    """Return the search of the whole host, or why there is none; takes at most 2 s more than `seconds`.
+
+    `devices` count as a driver's besides the real ones (a simulated host's).
+    """
+    args: dict[str, object] = {"seconds": seconds, "devices": [list(pair) for pair in devices]}
+    answer = await probe.ask("kernel_scan", args, answer_within=seconds + 2.0)
     match answer:
         case Answered(parts=({"kernel_scan": scan}, *_)):
             try:

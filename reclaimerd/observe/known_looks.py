@@ -57,10 +57,15 @@ class SentLooks:
             return {"pid": pid, "look": to_wire(look)}
         task, stays = reading.tasks[0], _staying(reading)
         sent = self._sent.get(pid)
-        if sent is not None and sent.number == known and (sent.tid, sent.stays, sent.nodes) == (
-            task.tid,
-            stays,
-            look.nodes,
+        if (
+            sent is not None
+            and sent.number == known
+            and (sent.tid, sent.stays, sent.nodes)
+            == (
+                task.tid,
+                stays,
+                look.nodes,
+            )
         ):
             moved = [reading.age_seconds, reading.resident_bytes, task.state, task.flags, task.cpu_ticks]
             return {"pid": pid, "same": known, "moved": moved}

@@ -37,7 +37,9 @@ def open_process(root: bytes, pid: int) -> OpenProcess:
     opened: list[int] = []
     try:
         opened.append(os.open(root + b"%d" % pid, _READ | os.O_DIRECTORY))
-        opened.extend(os.open(name, _READ, dir_fd=opened[0]) for name in (f"task/{pid}/stat", "status", "cgroup"))
+        opened.extend(
+            os.open(name, _READ, dir_fd=opened[0]) for name in (f"task/{pid}/stat", "status", "cgroup")
+        )
         return OpenProcess(*opened)
     except OSError as error:
         for descriptor in opened:

@@ -42,7 +42,7 @@ _TIME_UP = "not looked at: the time for this pass is up"
 
 
 class Probe:
-    """One role's worker, started at the first question. For one event loop; questions queue."""
+    """One role's worker, started at the first question or by `start`. For one event loop; questions queue."""
 
     __slots__ = ("_clock", "_known", "_limits", "_lock", "_role", "_seat", "_unanswered")
 
@@ -81,6 +81,14 @@ class Probe:
     def state(self) -> ProbeState:
         """Return how the worker does, without asking it."""
         return self._seat.state()
+
+    async def start(self) -> None:
+        """Start the worker ahead of the first question, which then need not wait for it to be ready.
+
+        A start that fails is told by the first question.
+        """
+        async with self._lock:
+            await self._seat.ready(self._clock())
 
     async def close(self) -> None:
         """End the worker within a second; a later question starts another."""
@@ -221,7 +229,7 @@ def _looks(pending: Pending, asked: Sequence[int], known: KnownLooks) -> dict[in
     found: dict[int, LookAnswer] = {}
     for pid, part in zip(asked, pending.parts, strict=False):
         match part:
-            case ({"pid": named, "same": _} | {"pid": named, "look": _}) if named == pid:
+            case {"pid": named, "same": _} | {"pid": named, "look": _} if named == pid:
                 try:
                     found[pid] = known.look_of(part)
                 except ValueError as error:

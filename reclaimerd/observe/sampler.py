@@ -6,6 +6,7 @@ can't hang: `/proc/PID/task/PID/children` of known holders, and its own pidfds.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from reclaimerd.errors import UnsuitableHostError
 from reclaimerd.host.wire import Decoder
@@ -27,9 +28,10 @@ from reclaimerd.model.snapshot import (
 from reclaimerd.observe.baselines import Baselines
 from reclaimerd.observe.exits import ExitWatch
 from reclaimerd.observe.holder_memory import Memory, Seen, joined
-from reclaimerd.observe.probe import Answered, Failed, Gone, Probe, Silent, UnreadableProcess
-from reclaimerd.observe.proc_files import read_whole
+from reclaimerd.observe.kernel_looks import ask_with_kin
+from reclaimerd.observe.probe import Answered, Failed, Gone, Probe, Silent, SilentCause, UnreadableProcess
 from reclaimerd.observe.scan_trigger import ScanTrigger, unexplained_bytes
+from reclaimerd.observe.sightings import exited_in, files_of, last_scan, listed_pids, read_children
 
 _HOST = Decoder(HostGpus)
 _SCAN = Decoder(ScanResult)
@@ -128,7 +130,7 @@ class Sampler:
         self._past.dead = frozenset(listing.pid for listing in now.dead_listings)
         watched = {*look.watch, *(ref for ref, _ in now.memory)}
         exited = self._gone_before_reading(watched, host)
-        self._note_gone(_exited(watched, looks, gone))
+        self._note_gone(exited_in(watched, looks, gone))
         self._exits.watch(watched)
         self._exits.forget_others(watched)
         if host is not None:
@@ -136,6 +138,7 @@ class Sampler:
             may_begin = not look.watch and self._trigger.full_at is not None
             self._past.baselines.learn(self._settings.boot_id, host, held, may_begin=may_begin)
         await self._read_host_files()
+        kernel = await ask_with_kin(self._procfs, look.kernel) if look.kernel else {}
         return Snapshot(
             taken_at=self._wall(),
             at=self._clock(),
@@ -150,6 +153,7 @@ class Sampler:
             exited=exited,
             baselines=self._past.baselines.used_bytes(),
             host_files=self._past.files,
+            kernel=kernel,
             simulated=self._past.host is not None and self._past.host.simulated,
         )
 
@@ -182,15 +186,19 @@ class Sampler:
                 state = DriverState.SLOW if slow else DriverState.RESPONSIVE
                 version: Reading[str] = Known(host.driver_version)
                 return DriverReading(state, now, "; ".join(host.failures), version), host
-            case Silent(why=why, since=since, evidence=evidence):
-                return DriverReading(DriverState.UNRESPONSIVE, since, why, self._version(), evidence), None
+            case Silent(why=why, since=since, evidence=evidence, cause=cause):
+                hung = cause is SilentCause.UNRESPONSIVE
+                state = DriverState.UNRESPONSIVE if hung else DriverState.UNKNOWN
+                return DriverReading(state, since, why, self._version(), evidence), None
             case Failed(kind="unsuitable", message=message, mend=mend):
                 raise UnsuitableHostError(message, mend)
             case Failed(kind="driver_absent", message=message):
                 self._past.gpus = ()
                 return DriverReading(DriverState.ABSENT, now, message), None
             case Failed(message=message):
-                return DriverReading(DriverState.UNRESPONSIVE, now, message, self._version()), None
+                return DriverReading(DriverState.UNKNOWN, now, message, self._version()), None
+            case _:
+                assert_never(answer)
 
     def _version(self) -> Reading[str]:
         if self._past.host is None:
@@ -203,7 +211,7 @@ class Sampler:
     async def _scan(self, look: Look, gpus: tuple[GpuReading, ...], host: HostGpus | None) -> ScanCoverage:
         now = self._clock()
         await self._watch_devices(gpus)
-        dead = _listed_pids(gpus) & ({ref.pid for ref in self._exits.gone()} | self._past.dead)
+        dead = listed_pids(gpus) & ({ref.pid for ref in self._exits.gone()} | self._past.dead)
         why = self._trigger.due(now, dead, unexplained_bytes(gpus), asked=look.full_scan)
         if not why or not gpus:
             return ScanCoverage(self._trigger.full_at, full_now=False, skipped=self._past.skipped)
@@ -212,7 +220,7 @@ class Sampler:
         if not isinstance(answer, Answered):
             why_not = answer.why if isinstance(answer, Silent) else answer.message
             return ScanCoverage(self._trigger.full_at, full_now=False, skipped=(f"full scan: {why_not}",))
-        result = _SCAN.from_object(_last_scan(answer))
+        result = _SCAN.from_object(last_scan(answer))
         self._past.found = frozenset(row.pid for row in result.rows)
         self._past.skipped = result.skipped + (host.failures if host is not None else ())
         self._trigger.done(self._clock(), dead, unexplained_bytes(gpus))
@@ -233,7 +241,7 @@ class Sampler:
     def _candidates(self, look: Look, gpus: tuple[GpuReading, ...]) -> list[int]:
         held = {ref.pid for ref, _ in self._past.memory}
         asked = {ref.pid for ref in look.watch} | set(look.pids)
-        pids = _listed_pids(gpus) | held | self._past.found | asked
+        pids = listed_pids(gpus) | held | self._past.found | asked
         children = {child for pid in held for child in read_children(pid)}
         return sorted(pids | children)
 
@@ -248,8 +256,7 @@ class Sampler:
         answers = await self._procfs.ask_each(pids, sorted(whole))
         looks = {pid: one for pid, one in answers.items() if isinstance(one, ProcessLook)}
         unreadable = {pid: one.why for pid, one in answers.items() if isinstance(one, UnreadableProcess)}
-        gone = frozenset(pid for pid, one in answers.items() if isinstance(one, Gone))
-        return looks, unreadable, gone
+        return looks, unreadable, frozenset(pid for pid, one in answers.items() if isinstance(one, Gone))
 
     async def _read_host_files(self) -> None:
         now = self._clock()
@@ -257,39 +264,5 @@ class Sampler:
             return
         answer = await self._procfs.ask("host_files", {"globs": list(self._settings.program_globs)})
         if isinstance(answer, Answered):
-            self._past.files = _files_of(answer.parts[0])
+            self._past.files = files_of(answer.parts[0])
             self._past.files_at = now
-
-
-def read_children(pid: int) -> tuple[int, ...]:
-    """Return the children of a process's leader (proc(5), task/TID/children); none when it is gone."""
-    try:
-        text = read_whole(b"/proc/%d/task/%d/children" % (pid, pid))
-    except OSError:
-        return ()
-    return tuple(int(word) for word in text.split())
-
-
-def _listed_pids(gpus: tuple[GpuReading, ...]) -> set[int]:
-    return {row.pid for gpu in gpus if isinstance(gpu.processes, Known) for row in gpu.processes.value}
-
-
-def _exited(
-    watched: set[ProcessRef], looks: Mapping[int, ProcessLook], gone: frozenset[int]
-) -> set[ProcessRef]:
-    found = set()
-    for ref in watched:
-        seen = looks.get(ref.pid)
-        if ref.pid in gone or (seen is not None and (seen.reading.ref != ref or seen.reading.is_released)):
-            found.add(ref)
-    return found
-
-
-def _last_scan(answer: Answered) -> object:
-    last = answer.parts[-1]
-    return last["scan"] if isinstance(last, dict) else last
-
-
-def _files_of(part: object) -> Mapping[FileIdentity, str]:
-    rows = part["files"] if isinstance(part, dict) else []
-    return {FileIdentity(device, inode): path for path, device, inode in rows}

@@ -166,11 +166,12 @@ class Link:
                 self.ref, self.hello_at = ProcessRef(boot_id, pid, ticks), now
             case {"id": int(number)} if pending is None or number != pending.number:
                 pass  # the answer to a request that nobody waits for
-            case {"id": int(), "part": part} if pending is not None:
+            case {"id": int(), "parts": [*parts]} if pending is not None:
                 pending.size_bytes += len(line)
                 if pending.size_bytes > ANSWER_LIMIT_BYTES:
                     self.lose("it answered without end")
-                pending.take(part, now)
+                for part in parts:
+                    pending.take(part, now)
             case {"id": int(), "done": True} if pending is not None:
                 pending.end(None, now)
             case {"id": int(), "error": {"kind": str(kind), "message": str(text), **rest}} if (

@@ -1,8 +1,9 @@
 """The daemon's log: short constant events with fields, as JSON lines or as the journal likes them.
 
-structlog stands behind it and brings rich along, so the client never imports this module. Lines go
-through a bounded queue to a thread of their own: a full journal socket must not stop the loop, and
-what does not fit is counted and reported, never waited for.
+structlog stands behind it and brings rich along, a tenth of a second: it is imported at the first
+line, so that a command in the foreground does not pay for it. Lines go through a bounded queue to a
+thread of their own: a full journal socket must not stop the loop, and what does not fit is counted
+and reported, never waited for.
 """
 
 import json
@@ -12,9 +13,10 @@ import re
 import sys
 import threading
 from collections.abc import Callable, MutableMapping
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-import structlog
+if TYPE_CHECKING:
+    from structlog.types import Processor
 
 _MOST_WAITING = 2000
 _CLOSE_SECONDS = 1.0
@@ -94,11 +96,13 @@ def configure(stream: TextIO = sys.stderr, *, journal: bool) -> LineQueue:
 
     The returned queue is to be closed at the end, so that the last lines are written.
     """
+    import structlog  # noqa: PLC0415  # see above
+
     render = journal_line if journal else json_line
     lines = LineQueue(
         stream.fileno(), lambda count: render(None, "warning", {"event": "log_lines_dropped", "count": count})
     )
-    processors: list[structlog.types.Processor] = [structlog.contextvars.merge_contextvars]
+    processors: list[Processor] = [structlog.contextvars.merge_contextvars]
     if not journal:
         processors.append(structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"))
     processors.append(render)
@@ -113,17 +117,23 @@ def configure(stream: TextIO = sys.stderr, *, journal: bool) -> LineQueue:
 
 def event(name: str, **fields: object) -> None:
     """Log one event at level info: `event("pass_slow", seconds=3.2)`."""
-    structlog.get_logger().info(name, **fields)
+    _logger().info(name, **fields)
 
 
 def warning(name: str, **fields: object) -> None:
     """Log one event that a person should look at some time."""
-    structlog.get_logger().warning(name, **fields)
+    _logger().warning(name, **fields)
 
 
 def error(name: str, **fields: object) -> None:
     """Log one event that a person should look at now."""
-    structlog.get_logger().error(name, **fields)
+    _logger().error(name, **fields)
+
+
+def _logger() -> Any:  # noqa: ANN401  # structlog's own type for a logger of any class
+    import structlog  # noqa: PLC0415  # see above
+
+    return structlog.get_logger()
 
 
 def json_line(_logger: object, method: str, event_dict: MutableMapping[str, Any]) -> str:

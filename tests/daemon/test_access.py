@@ -63,7 +63,7 @@ def rig() -> Iterator[Rig]:
         made.directory.chmod(0o711)
         made.host.chmod(0o711)
         made.start_daemon()
-        made.passes(2)
+        made.wait_record("started")
         yield made
 
 

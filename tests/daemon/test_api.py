@@ -118,7 +118,7 @@ def a_story(rig: Rig | None = None, folder: Path = Path("/nonexistent")) -> Stor
 
 def ask(method: str, path: str, caller: Caller = ROOT, **body: object) -> tuple[int, dict[str, Any]]:
     """Make one call on a fresh API; return status and body."""
-    answer = asyncio.run(a_story().call(method, path, caller, **body))
+    answer = asyncio.run(a_story().call(method, path, caller, None, **body))
     return answer.status, dict(answer.body)
 
 

@@ -1,5 +1,7 @@
 """Where orders wait, and with which code they end."""
 
+from typing import Any
+
 import pytest
 
 from reclaimerd.daemon.desk import MOST_EVENTS, Desk, Ticket, exit_code_of, gravest
@@ -82,7 +84,7 @@ def test_several_targets_end_with_the_gravest_in_the_documented_order(
 
 def handed(**overrides: object) -> ExitCode:
     """Return the code of a handed-over incident."""
-    given = {"stage": Stage.HANDED_OVER, "handed_to": Recipient.OPERATOR} | overrides
+    given: dict[str, Any] = {"stage": Stage.HANDED_OVER, "handed_to": Recipient.OPERATOR} | overrides
     return exit_code_of(an_incident(**given))
 
 

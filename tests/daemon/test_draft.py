@@ -1,6 +1,7 @@
 """What one pass would change: what is written, what is owed, and what operators alone asked for."""
 
 from dataclasses import replace
+from typing import Any
 
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.counting import pruned, with_ends
@@ -87,7 +88,7 @@ def test_what_was_not_written_stays_owed() -> None:
 def ended(**overrides: object) -> Ledger:
     """Return the ledger after this incident ended; before, it was open."""
     attempt = Attempt(AttemptId("inc-1.1"), Stage.SIGTERM, (a_ref(),), WALL, Outcome(OutcomeKind.SENT))
-    given = {"stage": Stage.RECLAIMED, "ended_at": WALL, "attempts": (attempt,)} | overrides
+    given: dict[str, Any] = {"stage": Stage.RECLAIMED, "ended_at": WALL, "attempts": (attempt,)} | overrides
     after = an_incident(**given)
     return with_ends(Ledger(), {after.id: after}, {BY_RULE.id: BY_RULE})
 

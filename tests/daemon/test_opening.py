@@ -68,7 +68,7 @@ def test_a_target_names_what_its_members_held_on_each_gpu() -> None:
 
 def test_a_long_command_is_cut_and_a_missing_one_is_the_comm_in_brackets() -> None:
     """Names and command lines are data of bounded length."""
-    long = a_process(cmdline=replace(a_process().cmdline, value=("x" * 5000,)))  # type: ignore[type-var, arg-type]
+    long = a_process(cmdline=replace(a_process().cmdline, value=("x" * 5000,)))  # type: ignore[arg-type]
     assert len(target_of(long, Scope.PROCESS, (a_ref(),), a_busy_snapshot(long)).command) == 512
     none = a_process(cmdline=Unreadable("gone"), comm="odd name)")
     assert target_of(none, Scope.PROCESS, (a_ref(),), a_busy_snapshot(none)).command == "[odd name)]"

@@ -5,12 +5,30 @@ from dataclasses import replace
 
 import pytest
 
+from reclaimerd.daemon.admission import Work
+from reclaimerd.daemon.draft import Draft
+from reclaimerd.daemon.performing import take_outcomes
 from reclaimerd.errors import ExitCode
 from reclaimerd.model.audit_record import RecordKind
-from reclaimerd.model.incident import OutcomeKind
+from reclaimerd.model.identity import AttemptId
+from reclaimerd.model.incident import Attempt, Outcome, OutcomeKind, Recipient, Release, Stage
+from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import BreakerSettings, FaultDomain, GateSettings, ListedStage, Mode
 from reclaimerd.model.step import Permit
-from tests.builders import GIB, a_busy_snapshot, a_policy, a_process, a_ref, a_rule
+from tests.builders import (
+    GIB,
+    MONO,
+    WALL,
+    a_busy_snapshot,
+    a_context,
+    a_plan,
+    a_policy,
+    a_process,
+    a_ref,
+    a_rule,
+    a_step,
+    an_incident,
+)
 from tests.fakes import a_rig
 
 CALM = a_policy(
@@ -125,3 +143,30 @@ def test_several_targets_are_performed_in_one_pass() -> None:
     asyncio.run(rig.passes())
     assert len(rig.executor.sent) == 4
     assert rig.events.index("act sigterm") > max(n for n, e in enumerate(rig.events) if e == "intent")
+
+
+def test_a_drain_request_that_fails_goes_to_a_person() -> None:
+    """It could not be written: HANDED_OVER with why, and not asked for again."""
+    incident = replace(
+        an_incident(plan=a_plan(stages=(ListedStage.DRAIN,)), stage=Stage.SIGKILL),
+        release=Release(1, 0, MONO),
+    )
+    attempt = Attempt(AttemptId("inc-1.1"), Stage.DRAIN, (a_ref(),), WALL)
+    incident = replace(incident, attempts=(attempt,))
+    draft = Draft({incident.id: incident}, Ledger())
+    work = [Work(incident.id, attempt, Permit(a_step(incident, Stage.DRAIN), ()))]
+    take_outcomes(draft, work, [Outcome(OutcomeKind.FAILED, "disk full")], a_context())
+    after = draft.incidents[incident.id]
+    assert (after.stage, after.handed_to) == (Stage.HANDED_OVER, Recipient.PERSON)
+    assert after.end_text == "no drain: disk full"
+
+
+def test_a_dry_run_after_real_signals_ends_handed_over() -> None:
+    """The ladder stood at SIGKILL: a dry run can't stand it down, and it did nothing more."""
+    attempt = Attempt(AttemptId("inc-1.2"), Stage.SIGKILL, (a_ref(),), WALL)
+    incident = an_incident(stage=Stage.SIGKILL, attempts=(attempt,), plan=a_plan(dry_run=True))
+    draft = Draft({incident.id: incident}, Ledger())
+    work = [Work(incident.id, attempt, Permit(a_step(incident, Stage.SIGKILL), (), dry_run=True))]
+    take_outcomes(draft, work, [Outcome(OutcomeKind.DRY_RUN)], a_context())
+    assert draft.incidents[incident.id].stage is Stage.HANDED_OVER
+    assert draft.entries[0].kind is RecordKind.OUTCOME

@@ -4,6 +4,8 @@ import asyncio
 import json
 import os
 
+import structlog
+
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.recording import LoggedRecorder, fields_of
 from reclaimerd.errors import RecordError
@@ -30,7 +32,7 @@ def told(recorder: FakeRecorder, batch: Batch) -> list[dict[str, object]]:
             pass
         finally:
             queue.close()
-            logs.structlog.reset_defaults()
+            structlog.reset_defaults()
     with os.fdopen(reader) as text:
         return [json.loads(line) for line in text]
 

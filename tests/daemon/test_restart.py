@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from reclaimerd.daemon.cycle import State
+from reclaimerd.daemon.state import State
 from reclaimerd.model.incident import OutcomeKind, Stage
 from reclaimerd.model.policy import AuditSettings, BreakerSettings, GateSettings, Policy
 from reclaimerd.model.snapshot import Snapshot

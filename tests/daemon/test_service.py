@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
+import structlog
 
 from reclaimerd.daemon import service as service_module
 from reclaimerd.daemon.engine import Choice, Engine
@@ -171,7 +172,7 @@ def log_lines() -> Iterator[list[dict[str, object]]]:
             yield found
         finally:
             queue.close()
-            logs.structlog.reset_defaults()
+            structlog.reset_defaults()
     with os.fdopen(reader) as text:
         found += [json.loads(line) for line in text]
 

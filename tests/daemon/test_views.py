@@ -3,6 +3,7 @@
 import asyncio
 import json
 from dataclasses import replace
+from typing import Any, cast
 
 from reclaimerd.daemon.views import (
     driver_view,
@@ -41,6 +42,11 @@ def seen(rig: Rig) -> Rig:
     """Return the rig after one pass."""
     asyncio.run(rig.passes())
     return rig
+
+
+def listed(value: object) -> list[dict[str, Any]]:
+    """Return a view's rows."""
+    return cast("list[dict[str, Any]]", value)
 
 
 def test_before_the_first_look_nothing_is_said_of_the_host() -> None:
@@ -93,13 +99,13 @@ def test_a_silent_driver_is_named_in_the_one_sentence() -> None:
     assert status_view(rig.cycle, {})["attention"]
 
 
-def test_no_driver_is_no_fault_and_breaks_no_view() -> None:
+def test_no_driver_is_told_and_breaks_no_view() -> None:
     """Nothing to watch; a remembered holder of a GPU that is not read any more breaks no table."""
     absent = DriverReading(DriverState.ABSENT, MONO, "no library")
     rig = seen(a_rig(a_snapshot(driver=absent, gpus=[], holders=[a_holder(remembered=True)]), CALM))
     assert status_sentence(rig.cycle) == "no NVIDIA driver: nothing to watch"
     assert ps_view(rig.cycle)["rows"] == []
-    assert status_view(rig.cycle, {})["attention"] == []
+    assert status_view(rig.cycle, {})["attention"] == ["no NVIDIA driver: nothing to watch (no library)"]
 
 
 def test_an_unreadable_figure_is_none_and_never_zero() -> None:
@@ -107,12 +113,12 @@ def test_an_unreadable_figure_is_none_and_never_zero() -> None:
     blind = a_gpu(memory=Unreadable("timeout"), utilisation=Absent("not offered while MIG is enabled"))
     holder = a_holder(used_bytes=Unreadable("no permission"))
     rig = seen(a_rig(a_snapshot(gpus=[blind], processes=[a_process()], holders=[holder]), CALM))
-    (row,) = ps_view(rig.cycle)["rows"]  # type: ignore[misc]  # one row
+    (row,) = listed(ps_view(rig.cycle)["rows"])
     assert row["used_bytes"] is None
     assert row["share_percent"] is None
     assert row["utilisation_percent"] is None
     assert "no permission" in row["note"]
-    (gpu,) = status_view(rig.cycle, {})["gpus"]  # type: ignore[misc]  # one GPU
+    (gpu,) = listed(status_view(rig.cycle, {})["gpus"])
     assert gpu["used_bytes"] is None
     assert "timeout" in gpu["note"]
 
@@ -120,7 +126,7 @@ def test_an_unreadable_figure_is_none_and_never_zero() -> None:
 def test_a_holder_that_can_not_be_read_is_a_row_that_says_so() -> None:
     """Its uid and age are unknown, its state tells why."""
     rig = seen(a_rig(a_snapshot(holders=[a_holder()], unreadable={100: "no answer"}), CALM))
-    (row,) = ps_view(rig.cycle)["rows"]  # type: ignore[misc]  # one row
+    (row,) = listed(ps_view(rig.cycle)["rows"])
     assert row["uid"] is None
     assert row["state"] == "unreadable (no answer)"
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from reclaimerd.cli.http_socket import HTTP_OK, Reply, Request, ask_daemon
 from reclaimerd.simulation.host import read_simulated_host, write_simulated_host
 from tests.e2e.rig import GPU_A, Daemon, Json, Rig, Table, is_alive, simulated_host
 from tests.rigs.raw_fuse import RawFuse, why_unavailable
@@ -63,8 +64,20 @@ class HungHost:
 
     def wait_state(self, state: str) -> Json:
         """Wait until `status` says this of the driver, and return what it says."""
-        wait_until(lambda: self.driver["state"] == state, f"the driver is {state}: {self.driver}")
+        wait_until(lambda: self.state() == state, f"the driver is {state}", 30.0)
         return self.driver
+
+    def state(self) -> str:
+        """Return the driver's state in one word; "" while a new daemon can't yet tell who asks."""
+        asked = Request("GET", "/v1/status")
+        reply = ask_daemon(self.rig.host / "reclaimerd.sock", asked, None)
+        return str(reply.body["driver"]["state"]) if isinstance(reply, Reply) and reply.status == HTTP_OK else ""
+
+    def start(self, state: str = "responsive") -> Daemon:
+        """Start the daemon and wait until it says this of the driver."""
+        daemon = self.rig.start_daemon()
+        self.wait_state(state)
+        return daemon
 
     def hang_until_abandoned(self, daemon: Daemon) -> int:
         """Hang the driver, wait until the worker was killed and left behind, and return its pid."""
@@ -86,13 +99,6 @@ def hung_host(**tables: Table) -> Iterator[HungHost]:
         host = HungHost(rig, stack.enter_context(RawFuse(withhold="read")))
         stack.callback(host.come_back)
         yield host
-
-
-def started(host: HungHost) -> Daemon:
-    """Start the daemon and wait until it has seen the driver work."""
-    daemon = host.rig.start_daemon()
-    host.wait_state("responsive")
-    return daemon
 
 
 def workers_of(pid: int) -> dict[int, str]:
@@ -157,7 +163,7 @@ def manager(monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceManager]:
 def test_a_hung_driver_slows_nothing_down(manager: ServiceManager) -> None:
     """Passes keep their pace, the watchdog is fed, calls are answered, one worker is left, its stack is told."""
     with hung_host() as host:
-        daemon = started(host)
+        daemon = host.start()
         worker = host.hang_until_abandoned(daemon)
         beats, began = len(manager.beats()), time.monotonic()
         host.rig.passes(15)
@@ -190,7 +196,7 @@ def answer_seconds(rig: Rig) -> float:
 def test_who_holds_is_still_told_and_can_still_be_killed() -> None:
     """Judged by /proc alone: `ps` has its row, `kill --force` ends it, exit 8, and it is not called reclaimed."""
     with hung_host() as host:
-        daemon = started(host)
+        daemon = host.start()
         pid = host.rig.launch("--ignore-term").pid
         wait_until(lambda: host.rig.verdict(pid) != "no row", "it is seen while the driver works")
         host.hang_until_abandoned(daemon)
@@ -207,19 +213,19 @@ def test_who_holds_is_still_told_and_can_still_be_killed() -> None:
 def test_it_stops_in_time_and_no_restart_adds_a_second_stuck_worker() -> None:
     """C18, C20: SIGTERM ends it in 5 s; started again, killed and started again: still the one stuck worker."""
     with hung_host() as host:
-        daemon = started(host)
+        daemon = host.start()
         worker = host.hang_until_abandoned(daemon)
         began = time.monotonic()
         assert daemon.stop() == 0
         assert time.monotonic() - began < STOPS_WITHIN_SECONDS
         assert state_of(worker) == "D", "the worker is left to the kernel"
         for _ in range(2):
-            again = host.rig.start_daemon()
+            again = host.start("unresponsive")
             host.rig.passes(5)
-            assert f"pid {worker}" in host.wait_state("unresponsive")["text"]
+            assert f"pid {worker}" in host.driver["text"]
             assert list(workers_of(again.pid).values()) == ["procfs"], "no second worker in a hung driver"
             again.kill_now()
-        again = host.rig.start_daemon()
+        again = host.start("unresponsive")
         host.rig.passes(3)
         host.come_back()
         wait_until(lambda: not is_alive(worker), "the kernel lets go of it")
@@ -233,7 +239,7 @@ def test_it_stops_in_time_and_no_restart_adds_a_second_stuck_worker() -> None:
 def test_a_worker_that_hangs_while_we_end_is_found_again(how: signal.Signals) -> None:
     """C20: not yet given up when we end, by request or by SIGKILL: the next start adds no second worker."""
     with hung_host(workers={"answer_within": "500ms", "hung_after": "1h"}) as host:
-        daemon = started(host)
+        daemon = host.start()
         (worker,) = [pid for pid, role in workers_of(daemon.pid).items() if role == "nvml"]
         host.hang()
         host.fuse.wait_withheld(timeout=15.0)
@@ -243,16 +249,16 @@ def test_a_worker_that_hangs_while_we_end_is_found_again(how: signal.Signals) ->
         else:
             daemon.kill_now()
         assert state_of(worker) == "D"
-        again = host.rig.start_daemon()
+        again = host.start("unresponsive")
         host.rig.passes(5)
-        assert f"pid {worker}" in host.wait_state("unresponsive")["text"]
+        assert f"pid {worker}" in host.driver["text"]
         assert list(workers_of(again.pid).values()) == ["procfs"]
 
 
 def test_a_driver_that_comes_back_is_read_again_within_one_pass() -> None:
     """The worker is replaced as soon as it is gone: the first pass after that reads the driver."""
     with hung_host(daemon={"mode": "enforce", "interval": "1s"}) as host:
-        daemon = started(host)
+        daemon = host.start()
         worker = host.hang_until_abandoned(daemon)
         host.come_back()
         wait_until(lambda: not is_alive(worker), "the kernel lets go of it")
@@ -265,7 +271,7 @@ def test_slow_is_not_hung() -> None:
     """C22: calls that answer late are read and used and called slow: no worker is killed, nothing is asked for."""
     workers: Table = {"answer_within": "300ms", "hung_after": "30s"}
     with hung_host(workers=workers, drain={"driver_alarm": "3s", "driver_drain_after": "4s"}) as host:
-        daemon = started(host)
+        daemon = host.start()
         (worker,) = [pid for pid, role in workers_of(daemon.pid).items() if role == "nvml"]
         host.set(slow_seconds=1.2)
         host.wait_state("slow")
@@ -284,7 +290,7 @@ def test_slow_is_not_hung() -> None:
 def test_a_long_silence_is_an_alarm_then_one_drain_request_and_clears() -> None:
     """Alarm at its time, once; at the next one request, handed over; the driver's return clears it, on record."""
     with hung_host(drain={"driver_alarm": "3s", "driver_drain_after": "6s"}) as host:
-        daemon = started(host)
+        daemon = host.start()
         worker = host.hang_until_abandoned(daemon)
         alarm = host.rig.wait_record("alarm")
         assert "driver unresponsive" in alarm["reason"]

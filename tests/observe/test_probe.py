@@ -40,7 +40,7 @@ _PRELUDE = """
 import json, os, socket, sys, time
 sock = socket.socket(fileno=int(sys.argv[1]))
 def say(**message): sock.sendall(json.dumps(message).encode() + b"\\n")
-def part(value): say(id=request["id"], part=value)
+def part(value): say(id=request["id"], parts=[value])
 def done(): say(id=request["id"], done=True)
 def look(pid, kind, value): part({"pid": pid, kind: value})
 def burn(seconds):
@@ -477,7 +477,7 @@ def test_a_search_goes_on_without_the_process_that_hangs_it() -> None:
     body = """
 if 7 not in args["without"]:
     for _ in range(600):
-        say(id=request["id"], part={"progress": 7})
+        say(id=request["id"], parts=[{"progress": 7}])
         time.sleep(0.1)
 part({"scan": args["without"]}); done()
 """

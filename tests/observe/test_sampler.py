@@ -23,7 +23,8 @@ from reclaimerd.model.snapshot import (
 )
 from reclaimerd.observe import sampler as sampler_module
 from reclaimerd.observe.answers import Answered, Failed, ProbeKind, Silent, UnreadableProcess
-from reclaimerd.observe.sampler import HOST_FILES_EVERY_SECONDS, WHOLE_EVERY_SECONDS, read_children
+from reclaimerd.observe.sampler import HOST_FILES_EVERY_SECONDS, WHOLE_EVERY_SECONDS
+from reclaimerd.observe.sightings import read_children
 from tests.builders import (
     BOOT,
     GIB,
@@ -146,13 +147,13 @@ def test_an_unsuitable_driver_raises_with_its_mend() -> None:
     assert caught.value.mend == "install 535.113"
 
 
-def test_a_worker_that_died_is_unresponsive_and_hides_nothing() -> None:
+def test_a_worker_that_died_is_our_own_trouble_and_hides_nothing() -> None:
     """The GPUs stay known, all unreadable."""
     eyes = _eyes_with_a_holder()
     _sample(eyes)
     eyes.nvml.answers["host"] = Failed("failed", "it ended")
     snapshot = _sample(eyes)
-    assert snapshot.driver.state is DriverState.UNRESPONSIVE
+    assert snapshot.driver.state is DriverState.UNKNOWN
     assert all(gpu.memory == Unreadable("it ended") for gpu in snapshot.gpus)
     assert len(snapshot.gpus) == 2
 

@@ -20,7 +20,8 @@ from reclaimerd.model.reading import Known, Unreadable
 from reclaimerd.model.snapshot import DriverState, Snapshot
 from reclaimerd.observe.exits import ExitWatch
 from reclaimerd.observe.probe import Probe
-from reclaimerd.observe.sampler import Sampler, SamplerSettings, read_children
+from reclaimerd.observe.sampler import Sampler, SamplerSettings
+from reclaimerd.observe.sightings import read_children
 from reclaimerd.simulation.host import HOST_FILE, read_simulated_host, write_simulated_host
 from reclaimerd.simulation.keeper import Keeper
 from tests.rigs.simulated import GIB, TWO_GPUS, state_of, wait_until

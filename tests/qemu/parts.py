@@ -47,8 +47,8 @@ def gather_parts() -> Parts:
         raise CannotBootError(f"the guest is built for x86_64, this is {platform.machine()}")
     qemu = _program("qemu-system-x86_64", "qemu-system-x86")
     busybox = _program("busybox", "busybox-static")
-    for name in ("make", "gcc", "dpkg-deb", "apt-get"):
-        _program(name, name)
+    for name, package in (("make", "make"), ("gcc", "gcc"), ("dpkg-deb", "dpkg"), ("setpriv", "util-linux")):
+        _program(name, package)
     version, headers = _headers()
     folder = _cache() / version
     if not (folder / "complete").exists():
@@ -76,7 +76,10 @@ def _headers() -> tuple[str, Path]:
     found = [path for path in Path("/usr/src").glob("linux-headers-*-amd64") if (path / "Makefile").exists()]
     if not found:
         raise CannotBootError("no Debian kernel headers (as root: apt-get install linux-headers-amd64)")
-    newest = max(found, key=lambda path: [int(word) for word in path.name.replace("-", ".").split(".") if word.isdigit()])
+    newest = max(
+        found,
+        key=lambda path: [int(word) for word in path.name.replace("-", ".").split(".") if word.isdigit()],
+    )
     return newest.name.removeprefix("linux-headers-"), newest
 
 
@@ -93,16 +96,18 @@ def _fetch_kernel(version: str, folder: Path) -> None:
 
 
 def _download(package: str, place: Path) -> Path:
-    said = ""
-    place.chmod(0o755)
-    for words in ((), ("update",)):
-        if words and os.geteuid() == 0:
-            _quiet(["apt-get", "-qq", *words], place)
-        said = _quiet(["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", package], place)
-        found = next(place.glob("*.deb"), None)
-        if found is not None:
-            return found
-    raise CannotBootError(f"apt-get could not download {package}: {said.strip()[-300:]}")
+    """Download one package; with old lists, and as root, the lists are fetched anew once."""
+    download = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", package]
+    said = _quiet(download, place)
+    if not list(place.glob("*.deb")) and os.geteuid() == 0:
+        _quiet(["apt-get", "-qq", "update"], place)
+        said = _quiet(download, place)
+    for found in place.glob("*.deb"):
+        return found
+    raise CannotBootError(
+        f"apt-get could not download {package}: {said.strip()[-300:]} "
+        "(a newer kernel may have replaced it; as root: apt-get install linux-headers-amd64)",
+    )
 
 
 def _quiet(argv: Sequence[str], place: Path) -> str:
@@ -196,7 +201,10 @@ def _built(headers: Path, folder: Path) -> Path:
 
 def packed(parts: Parts, seconds: int) -> bytes:
     """Return the initial file system of a guest that ends itself after so many seconds."""
-    modules = {f"{number:02d}-{_module_name(path)}.ko": module_bytes(path) for number, path in enumerate(parts.modules)}
+    modules = {
+        f"{number:02d}-{_module_name(path)}.ko": module_bytes(path)
+        for number, path in enumerate(parts.modules)
+    }
     modules[f"{len(modules):02d}-nvidia.ko"] = parts.stand_in.read_bytes()
     words = {
         "@SECONDS@": str(seconds),
@@ -219,7 +227,7 @@ def packed(parts: Parts, seconds: int) -> bytes:
 
 
 def _entry(name: str, mode: int, content: bytes) -> bytes:
-    """Return one file of a cpio archive, format newc (Documentation/driver-api/early-userspace/buffer-format)."""
+    """Return one file of a cpio archive, format newc (Documentation/driver-api/early-userspace/)."""
     called = name.encode() + b"\0"
     fields = (0, mode, 0, 0, 1, 0, len(content), 0, 0, 0, 0, len(called), 0)
     head = b"070701" + b"".join(b"%08X" % field for field in fields) + called

@@ -1,0 +1,37 @@
+"""What the cycle carries from one pass to the next; all that must survive a restart is in the store too."""
+
+from dataclasses import dataclass, field
+
+from reclaimerd.daemon.draft import Owed
+from reclaimerd.daemon.driver_watch import DriverWatch
+from reclaimerd.errors import CorruptStoreError
+from reclaimerd.judge.evaluate import Evaluation
+from reclaimerd.judge.plight import PlightMemory
+from reclaimerd.model.identity import IncidentId
+from reclaimerd.model.incident import Incident
+from reclaimerd.model.ledger import Ledger
+from reclaimerd.model.snapshot import Snapshot
+from reclaimerd.model.verdict import Sustained
+
+
+@dataclass(slots=True)
+class State:
+    """What the cycle knows between passes; all that must survive a restart is in the store too."""
+
+    incidents: dict[IncidentId, Incident] = field(default_factory=dict)
+    handed: dict[IncidentId, Incident] = field(default_factory=dict)
+    ledger: Ledger = field(default_factory=Ledger)
+    sustained: tuple[Sustained, ...] = ()
+    snapshot: Snapshot | None = None
+    evaluation: Evaluation | None = None
+    said: dict[IncidentId, str] = field(default_factory=dict)
+    alarmed: frozenset[str] = frozenset()
+    record_fault: str = ""
+    operator_fault: str = ""
+    """The part of the record fault that binds operators too."""
+    owed: Owed = field(default_factory=Owed)
+    corrupt: CorruptStoreError | None = None
+    wants_full_scan: bool = False
+    asked_pids: set[int] = field(default_factory=set)
+    plight_memory: PlightMemory = field(default_factory=PlightMemory)
+    driver_watch: DriverWatch = field(default_factory=DriverWatch)
