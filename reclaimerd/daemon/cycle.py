@@ -21,7 +21,7 @@ from reclaimerd.daemon.opening import Moment
 from reclaimerd.daemon.ordering import open_by_rule, open_ordered
 from reclaimerd.daemon.performing import take_outcomes
 from reclaimerd.daemon.plights import pids_in_exit, with_plights
-from reclaimerd.daemon.standing import end_pause, make_dry, settle_broken_off
+from reclaimerd.daemon.standing import end_pause, hand_back, leave_dry_plans, make_dry, settle_broken_off
 from reclaimerd.daemon.state import State
 from reclaimerd.daemon.telling import tell_all
 from reclaimerd.errors import CorruptStoreError, RecordError
@@ -110,6 +110,8 @@ class Cycle:
             fresh = open_by_rule(draft, evaluation, (snapshot, self.policy), self._handed_refs(), now)
         if self.joints.dry_run:
             make_dry(draft)
+        else:
+            leave_dry_plans(draft, self.policy, now)
         context = self._context(draft, snapshot, now)
         trip_breaker(draft, fresh, context)
         said = dict(self.state.said)
@@ -147,6 +149,14 @@ class Cycle:
             except CorruptStoreError as error:
                 self.state.corrupt = error
                 raise
+
+    async def hand_back(self, why: str, wall: float) -> None:
+        """End what operators have open here, since nobody follows it any more. Raises RecordError."""
+        async with self._turn:
+            draft = Draft(dict(self.state.incidents), self.state.ledger)
+            draft.owe(self.state.owed)
+            hand_back(draft, why, Moment(self.joints.clock(), wall))
+            await self._commit(draft)
 
     def _look(self) -> Look:
         open_refs = {ref for one in self.state.incidents.values() for ref in one.processes}

@@ -60,6 +60,8 @@ class Engine:
     exits: ExitWatch
     me: ProcessRef
     stored: Stored = field(default_factory=Stored)
+    taken_from: ProcessRef | None = None
+    """The living writer that was ended with SIGKILL so that we could write: not on record yet."""
 
     @property
     def nvml(self) -> Probe:

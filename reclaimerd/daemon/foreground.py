@@ -14,11 +14,13 @@ from reclaimerd.config.load import load
 from reclaimerd.daemon.access import Caller, Peer, Role, local_user_name
 from reclaimerd.daemon.api import Api
 from reclaimerd.daemon.engine import Choice, Paths
+from reclaimerd.daemon.entries import of_host
 from reclaimerd.daemon.http_server import Answer, Call
 from reclaimerd.daemon.pacing import Pacing
 from reclaimerd.daemon.service import Service
 from reclaimerd.daemon.wiring import build
 from reclaimerd.errors import ReclaimerdError
+from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.incident import Actor, ActorKind
 from reclaimerd.record.writer_claim import release
 
@@ -70,17 +72,32 @@ async def _answer(
     choice = Choice(foreground=True, read_only=call.method == "GET", takeover=options.takeover)
     engine = await build(paths, choice, loaded, pacing.wake)
     service = Service(engine, pacing)
-    loop = asyncio.ensure_future(service.run())
+    loop: asyncio.Future[None] | None = None
     try:
+        await _record_takeover(service)
+        loop = asyncio.ensure_future(service.run())
         return await _before(loop, _answered(service, call, on_line))
     finally:
         pacing.stop()
         with suppress(ReclaimerdError):
-            await loop
+            if loop is not None:
+                await loop
+        with suppress(ReclaimerdError):
+            await engine.cycle.hand_back(
+                "the command was interrupted: no further step is taken", service.wall()
+            )
         await engine.close()
         if not choice.read_only:
             with suppress(ReclaimerdError, OSError):
                 release(paths.state_dir, engine.me)
+
+
+async def _record_takeover(service: Service) -> None:
+    """Put on record that a silent writer was ended; without that record nothing is done. Raises RecordError."""
+    ended = service.engine.taken_from
+    if ended is not None:
+        text = f"pid {ended} wrote here and did not answer: ended with SIGKILL (--takeover)"
+        await service.cycle.write(None, (of_host(RecordKind.NOTE, text, _actor()),))
 
 
 async def _answered(service: Service, call: Call, on_line: Callable[[Line], None] | None) -> ForegroundReply:

@@ -9,9 +9,12 @@ from dataclasses import replace
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.draft import Draft
 from reclaimerd.daemon.opening import Moment
+from reclaimerd.judge.endings import handed_over, may_be_withdrawn, withdrawn
+from reclaimerd.judge.evaluate import effective_mode
 from reclaimerd.judge.steps import with_outcome
 from reclaimerd.model.audit_record import AuditEntry, RecordKind
-from reclaimerd.model.incident import Incident, Outcome, OutcomeKind
+from reclaimerd.model.incident import ActorKind, Incident, Outcome, OutcomeKind, Recipient
+from reclaimerd.model.policy import Mode, Policy
 
 
 def end_pause(draft: Draft, now: Moment) -> float | None:
@@ -44,6 +47,26 @@ def with_unknown_outcomes(incident: Incident, why: str, now: Moment) -> tuple[In
             incident = with_outcome(incident, attempt, settled, now.mono)
             records.append(entries.outcome(incident, attempt, settled))
     return incident, records
+
+
+def leave_dry_plans(draft: Draft, policy: Policy, now: Moment) -> None:
+    """Stand down what was planned as a dry run by a rule that enforces now: it would be judged dry for ever."""
+    enforcing = {rule.name for rule in policy.rules if effective_mode(policy, rule) is Mode.ENFORCE}
+    for incident in list(draft.incidents.values()):
+        dry = incident.plan.dry_run and incident.actor.name in enforcing
+        if dry and not incident.ended and may_be_withdrawn(incident):
+            ended = withdrawn(incident, "it was planned as a dry run, and its rule enforces now", now.wall)
+            draft.put(ended, [entries.ended(ended)])
+
+
+def hand_back(draft: Draft, why: str, now: Moment) -> None:
+    """End every open incident of operators' where it is: who ordered it went away, and no step may follow."""
+    for incident in list(draft.incidents.values()):
+        if incident.ended or incident.actor.kind is not ActorKind.OPERATOR:
+            continue
+        settled, records = with_unknown_outcomes(incident, why, now)
+        ended = handed_over(settled, Recipient.OPERATOR, why, now.wall)
+        draft.put(ended, [*records, entries.ended(ended)])
 
 
 def make_dry(draft: Draft) -> None:

@@ -12,6 +12,7 @@ from reclaimerd.model.reading import known_or_none
 from reclaimerd.model.snapshot import (
     DriverReading,
     DriverState,
+    ProcessReading,
     Snapshot,
 )
 

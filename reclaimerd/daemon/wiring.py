@@ -85,8 +85,11 @@ async def _finish(part: _Unfinished) -> Engine:
     recorder: Recorder | None = None
     recording: RecordingPort = MadeNothing()
     stored = Stored()
+    taken_from: ProcessRef | None = None
     if not part.choice.read_only:
-        await claim_writer(part.paths.state_dir, part.me, part.probes[1], takeover=part.choice.takeover)
+        taken_from = await claim_writer(
+            part.paths.state_dir, part.me, part.probes[1], takeover=part.choice.takeover
+        )
         recorder = Recorder(lambda: open_records(_places(part)))
         recording = recorder if part.choice.foreground else LoggedRecorder(recorder)
         try:
@@ -128,6 +131,7 @@ async def _finish(part: _Unfinished) -> Engine:
         part.exits,
         part.me,
         stored=stored,
+        taken_from=taken_from,
     )
 
 

@@ -37,10 +37,13 @@ class MadeNothing:
         return _READS_ONLY
 
 
-async def claim_writer(state_dir: Path, me: ProcessRef, procfs: Probe, *, takeover: bool) -> None:
+async def claim_writer(
+    state_dir: Path, me: ProcessRef, procfs: Probe, *, takeover: bool
+) -> ProcessRef | None:
     """Become the writer, or raise WriterBusyError that names who is.
 
-    With `takeover` a living writer is ended by SIGKILL through its pidfd first; the caller records it.
+    With `takeover` a living writer is ended by SIGKILL through its pidfd first; it is returned, and the
+    caller must put that on record.
     """
     try:
         ensure_directory(state_dir, 0o700)
@@ -48,8 +51,10 @@ async def claim_writer(state_dir: Path, me: ProcessRef, procfs: Probe, *, takeov
         raise RecordError(f"{state_dir}: {error.strerror}", "make it, or name another --state-dir") from error
     rival = await asyncio.to_thread(current_writer, state_dir)
     state = WriterState.DEAD if rival is None else await _state_of(rival, procfs)
+    ended: ProcessRef | None = None
     if takeover and rival is not None and state is WriterState.ALIVE:
         await _end(rival, procfs)
+        ended = rival
         state = await _state_of(rival, procfs)
 
     def known(ref: ProcessRef) -> WriterState:
@@ -61,6 +66,7 @@ async def claim_writer(state_dir: Path, me: ProcessRef, procfs: Probe, *, takeov
             f"pid {answer.ref.pid} writes to {state_dir} and does not answer on the control socket",
             "wait for it, restart the service, or add --takeover, which ends it with SIGKILL",
         )
+    return ended
 
 
 async def _state_of(ref: ProcessRef, procfs: Probe) -> WriterState:

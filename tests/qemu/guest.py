@@ -178,7 +178,7 @@ def process_of(pid: int) -> Json:
 
 
 def explained(name: str) -> Json:
-    """Return what the reset gate says; for the first part by the command, for the others by the daemon alone."""
+    """Return what the reset gate says; for the first part by the command as well."""
     answer = ask("/v1/explain/reset", gpu=GPU)
     if name != "spinning":
         return {"explain": answer}

@@ -8,6 +8,7 @@ import hashlib
 import lzma
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,8 @@ HERE = Path(__file__).parent
 CHECKOUT = HERE.parent.parent
 WANTED_MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
 MODULE_FOLDERS = ("drivers/virtio/", "fs/9p/", "fs/netfs/", "fs/fscache/", "fs/overlayfs/", "net/9p/")
+KERNEL = re.compile(r"linux-headers-([0-9][0-9.+-]*(?:deb[0-9+]*)?-amd64)")
+"""Debian's plain kernel: its cloud kernel has no 9p."""
 DOWNLOAD_SECONDS = 240
 BUILD_SECONDS = 120
 
@@ -73,14 +76,15 @@ def _cache() -> Path:
 
 def _headers() -> tuple[str, Path]:
     """Return the newest Debian kernel whose headers are installed: its version, and where they are."""
-    found = [path for path in Path("/usr/src").glob("linux-headers-*-amd64") if (path / "Makefile").exists()]
+    found = [
+        ([int(number) for number in re.findall(r"\d+", match[1])], match[1], path)
+        for path in Path("/usr/src").glob("linux-headers-*")
+        if (match := KERNEL.fullmatch(path.name)) and (path / "Makefile").exists()
+    ]
     if not found:
         raise CannotBootError("no Debian kernel headers (as root: apt-get install linux-headers-amd64)")
-    newest = max(
-        found,
-        key=lambda path: [int(word) for word in path.name.replace("-", ".").split(".") if word.isdigit()],
-    )
-    return newest.name.removeprefix("linux-headers-"), newest
+    _numbers, version, path = max(found)
+    return version, path
 
 
 def _fetch_kernel(version: str, folder: Path) -> None:
