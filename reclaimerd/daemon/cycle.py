@@ -21,7 +21,13 @@ from reclaimerd.daemon.opening import Moment
 from reclaimerd.daemon.ordering import open_by_rule, open_ordered
 from reclaimerd.daemon.performing import take_outcomes
 from reclaimerd.daemon.plights import pids_in_exit, with_plights
-from reclaimerd.daemon.standing import end_pause, hand_back, leave_dry_plans, make_dry, settle_broken_off
+from reclaimerd.daemon.standing import (
+    end_pause,
+    hand_back,
+    leave_dry_plans,
+    make_dry,
+    settle_broken_off,
+)
 from reclaimerd.daemon.state import State
 from reclaimerd.daemon.telling import tell_all
 from reclaimerd.errors import CorruptStoreError, RecordError

@@ -46,6 +46,10 @@ class Current:
     loaded: LoadedPolicy
 
 
+ROLES = ("nvml", "procfs", "door")
+"""The workers by name; the last starts with the first call on the control socket."""
+
+
 @dataclass(slots=True)
 class Engine:
     """One engine, built; `close` ends its workers within a bound."""
@@ -56,7 +60,8 @@ class Engine:
     cycle: Cycle
     sampler: Sampler
     recorder: Recorder | None
-    probes: tuple[Probe, Probe]
+    probes: tuple[Probe, Probe, Probe]
+    """In the order of ROLES."""
     exits: ExitWatch
     me: ProcessRef
     stored: Stored = field(default_factory=Stored)
@@ -72,6 +77,11 @@ class Engine:
     def procfs(self) -> Probe:
         """Return the procfs worker's probe."""
         return self.probes[1]
+
+    @property
+    def door(self) -> Probe:
+        """Return the probe that reads where callers come from: a search of the host must not lock them out."""
+        return self.probes[2]
 
     def take_policy(self, loaded: LoadedPolicy) -> None:
         """Let a new policy hold from the next pass on; open incidents keep their plans."""

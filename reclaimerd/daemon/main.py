@@ -124,7 +124,7 @@ async def _open_door(service: Service) -> HttpServer:
     api = Api(service)
 
     async def handle(call: Call) -> Answer:
-        caller: Caller = await caller_of(call.peer, service.engine.procfs, gid)
+        caller: Caller = await caller_of(call.peer, service.engine.door, gid)
         return await api.answer(call, caller)
 
     server = HttpServer(handle)

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.cycle import Cycle
-from reclaimerd.daemon.engine import Engine
+from reclaimerd.daemon.engine import ROLES, Engine
 from reclaimerd.daemon.following import resumed
 from reclaimerd.daemon.notify import notify, watchdog_seconds
 from reclaimerd.daemon.opening import Moment, Order
@@ -241,7 +241,7 @@ class Service:
         holders, baselines = self.engine.sampler.memory()
         abandoned = tuple(
             AbandonedWorker(role, probe.abandoned)
-            for role, probe in zip(("nvml", "procfs"), self.engine.probes, strict=True)
+            for role, probe in zip(ROLES, self.engine.probes, strict=True)
             if probe.abandoned is not None
         )
         kept = (tuple((one.ref, one.gpu) for one in holders), baselines, abandoned)

@@ -50,7 +50,7 @@ def with_unknown_outcomes(incident: Incident, why: str, now: Moment) -> tuple[In
 
 
 def leave_dry_plans(draft: Draft, policy: Policy, now: Moment) -> None:
-    """Stand down what was planned as a dry run by a rule that enforces now: it would be judged dry for ever."""
+    """Stand down what was planned dry by a rule that enforces now: it would be judged dry for ever."""
     enforcing = {rule.name for rule in policy.rules if effective_mode(policy, rule) is Mode.ENFORCE}
     for incident in list(draft.incidents.values()):
         dry = incident.plan.dry_run and incident.actor.name in enforcing

@@ -18,7 +18,7 @@ from reclaimerd.config.load import LoadedPolicy
 from reclaimerd.config.signatures import load_signatures
 from reclaimerd.config.user_patterns import compile_patterns
 from reclaimerd.daemon.cycle import Cycle
-from reclaimerd.daemon.engine import Choice, Current, Engine, Paths, sampler_settings
+from reclaimerd.daemon.engine import ROLES, Choice, Current, Engine, Paths, sampler_settings
 from reclaimerd.daemon.groups import group_id
 from reclaimerd.daemon.joints import Joints
 from reclaimerd.daemon.last_look import Judged, LastLooker
@@ -56,17 +56,18 @@ async def build(paths: Paths, choice: Choice, loaded: LoadedPolicy, wake: Callab
     policy = loaded.policy
     nvml = Probe("nvml", _command("nvml", paths.simulate), policy.workers)
     procfs = Probe("procfs", _command("procfs", None), policy.workers)
+    door = Probe("door", _command("procfs", None), policy.workers)
     nvml.explain_by(procfs.read_stack)
     exits = ExitWatch(lambda _ref: wake())
     clocks = (time.monotonic, time.time)
     sampler = Sampler(nvml, procfs, sampler_settings(policy, boot_id), exits, clocks)
-    engine = _Unfinished(paths, choice, Current(loaded), sampler, (nvml, procfs), exits, me)
+    engine = _Unfinished(paths, choice, Current(loaded), sampler, (nvml, procfs, door), exits, me)
     try:
         return await _finish(engine)
     except BaseException:
         exits.close()
-        await nvml.close()
-        await procfs.close()
+        for probe in (nvml, procfs, door):
+            await probe.close()
         raise
 
 
@@ -76,7 +77,7 @@ class _Unfinished:
     choice: Choice
     current: Current
     sampler: Sampler
-    probes: tuple[Probe, Probe]
+    probes: tuple[Probe, Probe, Probe]
     exits: ExitWatch
     me: ProcessRef
 
@@ -99,7 +100,7 @@ async def _finish(part: _Unfinished) -> Engine:
             raise
         part.sampler.recall(stored.remembered, stored.baselines)
         await _adopt(part, stored)
-    for probe in part.probes:  # both at once: each takes a tenth of a second until it is ready
+    for probe in part.probes[:2]:  # both at once: each takes a tenth of a second until it is ready
         await probe.start()
     holder: list[Cycle] = []
     looker = LastLooker(part.probes[1], lambda: _judged(holder[0]))
@@ -186,7 +187,7 @@ def _places(part: _Unfinished) -> Places:
 
 
 async def _adopt(part: _Unfinished, stored: Stored) -> None:
-    roles = dict(zip(("nvml", "procfs"), part.probes, strict=True))
+    roles = dict(zip(ROLES, part.probes, strict=True))
     for kept in stored.abandoned:
         if kept.ref.boot_id == part.me.boot_id and kept.role in roles:
             await roles[kept.role].adopt_abandoned(kept.ref)
