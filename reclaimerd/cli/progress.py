@@ -72,6 +72,8 @@ def _holding_blocks(target: Json) -> Iterator[Block]:
     """Yield each process of a target that still holds, with the state of its tasks."""
     for process in target.get("tasks") or ():
         yield f"pid {process.get('ref') or process.get('pid')}: {process.get('text')}"
+        if process.get("plight"):
+            yield f"  {process['plight']}"
         if process.get("tasks"):
             yield task_table(process["tasks"])
 

@@ -5,6 +5,7 @@ A field that an older or newer daemon leaves out shows as unknown and never ends
 
 from collections.abc import Iterator
 
+from reclaimerd.cli.evidence_text import plight_line
 from reclaimerd.cli.http_socket import Json
 from reclaimerd.cli.progress import task_table
 from reclaimerd.cli.render import (
@@ -181,6 +182,10 @@ def inspect_blocks(body: Json) -> Iterator[Block]:
         yield f"  {reason.get('rule')}: {reason.get('ruling')}: {reason.get('text')}"
     if protection := body.get("protection"):
         yield f"protected ({protection.get('by')}): {protection.get('text')}"
+    if line := plight_line(body.get("plight")):
+        yield f"in the kernel: {line}"
+        for sign in (body["plight"].get("evidence") or ()) if isinstance(body["plight"], dict) else ():
+            yield f"  {sign}"
     if body.get("incident"):
         yield f"open incident: {body['incident']} (reclaimctl incidents show {body['incident']})"
     if process.get("tasks"):

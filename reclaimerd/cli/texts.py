@@ -39,6 +39,9 @@ GPU = "GPU by UUID, by the beginning of its UUID, or by index."
 PAUSE_FOR = "Resume by itself after this long (default: only on `resume`)."
 LIMIT = "At most so many, the newest."
 SECONDS = "Limit of the whole demonstration."
+OUT = "Write it to this file (JSON where it ends in .json), readable by its owner alone."
+PERF = "As root: sample the CPU of tasks in R for a second, whose stack shows nowhere else."
+STUCK = "List every task that is stuck or leaves for too long and touches a GPU driver; exit 10 if any."
 
 EXIT_CODES = {
     ExitCode.OK: "done: reclaimed and proven, permitted (dry run), healthy, or intact",
@@ -51,7 +54,7 @@ EXIT_CODES = {
     ExitCode.NO_DAEMON: "no daemon answers, and you are not root",
     ExitCode.UNVERIFIED: "gone, but the return of its memory could not be verified",
     ExitCode.AUDIT_BROKEN: "the audit log is broken",
-    ExitCode.ATTENTION: "status: something needs a person",
+    ExitCode.ATTENTION: "status, doctor: something needs a person",
     ExitCode.CORRUPT_STORE: "the store is corrupt",
 }
 INTERRUPTED_TEXT = "interrupted by Ctrl-C; an incident that was opened goes on in the daemon"
@@ -68,6 +71,8 @@ EXAMPLES = (
     ("The same, with SIGKILL after ten seconds", "reclaimctl kill --pid 4242@918273 --force --grace 10s"),
     ("What would be done", "reclaimctl kill --pid 4242 --force --dry-run"),
     ("Why a GPU can't be reset now", "reclaimctl explain reset --gpu 0"),
+    ("What is stuck in the kernel, also while daemon and driver hang", "reclaimctl doctor --stuck"),
+    ("Evidence of one stuck process, for a report", "reclaimctl evidence 4242 --out stuck.txt"),
     ("Whether the record is intact", "reclaimctl audit verify"),
 )
 

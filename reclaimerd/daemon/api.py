@@ -13,6 +13,7 @@ from reclaimerd.daemon import entries
 from reclaimerd.daemon.access import Caller, Role
 from reclaimerd.daemon.asking import OrderFault, orders_of, pause_seconds
 from reclaimerd.daemon.desk import Ticket, gravest
+from reclaimerd.daemon.evidence_wiring import Investigator
 from reclaimerd.daemon.http_server import Answer, Body, Call, refusal
 from reclaimerd.daemon.past import read_incident, read_incidents
 from reclaimerd.daemon.service import Service
@@ -45,11 +46,12 @@ class _Route:
 class Api:
     """The calls, over one service."""
 
-    __slots__ = ("_denied", "_routes", "_service")
+    __slots__ = ("_denied", "_investigator", "_routes", "_service")
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._denied: dict[int, float] = {}
+        self._investigator = Investigator(service.engine)
         self._routes = (
             _Route("GET", "/v1/status", Role.VIEWER, self._status),
             _Route("GET", "/v1/ps", Role.VIEWER, self._ps),
@@ -57,6 +59,9 @@ class Api:
             _Route("GET", "/v1/incidents", Role.VIEWER, self._incidents),
             _Route("GET", "/v1/incidents/", Role.VIEWER, self._incident),
             _Route("GET", "/v1/explain/reset", Role.VIEWER, self._explain_reset),
+            # Kernel stacks and other users' command lines: not for everybody who may look.
+            _Route("GET", "/v1/evidence/", Role.OPERATOR, self._evidence),
+            _Route("GET", "/v1/stuck", Role.OPERATOR, self._stuck),
             _Route("POST", "/v1/reclaims", Role.OPERATOR, self._reclaim),
             _Route("POST", "/v1/pause", Role.OPERATOR, self._pause),
             _Route("POST", "/v1/resume", Role.OPERATOR, self._resume),
@@ -100,6 +105,15 @@ class Api:
         if view is None:
             return refusal(404, f"there is no process {text}", exit_code=ExitCode.NO_TARGET)
         return Answer(200, view)
+
+    async def _evidence(self, call: Call, _caller: Caller) -> Answer:
+        text = call.path.rpartition("/")[2]
+        if not _NUMBER.fullmatch(text):
+            return refusal(400, f"{text[:64]!r} is no pid", "give a number", ExitCode.USAGE)
+        return Answer(200, await self._investigator.evidence(int(text)))
+
+    async def _stuck(self, _call: Call, _caller: Caller) -> Answer:
+        return Answer(200, await self._investigator.stuck())
 
     async def _incidents(self, call: Call, _caller: Caller) -> Answer:
         text = call.query.get("limit", "50")

@@ -93,7 +93,7 @@ async def _answer(
 
 
 async def _record_takeover(service: Service) -> None:
-    """Put on record that a silent writer was ended; without that record nothing is done. Raises RecordError."""
+    """Put on record that a silent writer was ended; raises RecordError, and then nothing is done."""
     ended = service.engine.taken_from
     if ended is not None:
         text = f"pid {ended} wrote here and did not answer: ended with SIGKILL (--takeover)"

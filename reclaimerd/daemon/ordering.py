@@ -27,10 +27,12 @@ def open_by_rule(
     snapshot, policy = seen
     fresh: list[Incident] = []
     for verdict in evaluation.verdicts:
+        if verdict.ruling is not Ruling.RECLAIM:
+            continue
         rule = next((rule for rule in policy.rules if rule.name == verdict.rule), None)
         reading = snapshot.process(verdict.ref)
         taken = verdict.ref in handed or verdict.ref in _open_refs(draft)
-        if verdict.ruling is not Ruling.RECLAIM or rule is None or reading is None or taken:
+        if rule is None or reading is None or taken:
             continue
         members = members_of(reading, rule.scope, snapshot)
         target = target_of(reading, rule.scope, members, snapshot)

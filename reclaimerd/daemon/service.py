@@ -233,16 +233,16 @@ class Service:
             logs.event("audit_head", seq=head.seq, hash=head.hash)
 
     async def _remember(self, *, force: bool) -> None:
-        """Keep who holds what, and abandoned workers, for the next start; not more often than it pays."""
+        """Keep who holds what, and the workers, for the next start; not more often than it pays."""
         recorder = self.engine.recorder
         now = self.cycle.joints.clock()
         if recorder is None or (not force and now < self._remembered_at + REMEMBER_EVERY_SECONDS):
             return
         holders, baselines = self.engine.sampler.memory()
         abandoned = tuple(
-            AbandonedWorker(role, probe.abandoned)
+            AbandonedWorker(role, probe.left_if_we_end)
             for role, probe in zip(ROLES, self.engine.probes, strict=True)
-            if probe.abandoned is not None
+            if probe.left_if_we_end is not None
         )
         kept = (tuple((one.ref, one.gpu) for one in holders), baselines, abandoned)
         if kept == self._remembered and not force:

@@ -6,8 +6,10 @@ nothing; what it could not look at is named.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -260,5 +262,9 @@ def simulated_devices(directory: Path) -> tuple[tuple[int, int], ...]:
     """Return the device numbers of a simulated host; raises ReclaimerdError when it is none."""
     from reclaimerd.simulation.host import read_simulated_host  # noqa: PLC0415  # only for --simulate
 
-    host = read_simulated_host(directory)
-    return tuple((gpu.device.major, gpu.device.minor) for gpu in host.gpus)
+    numbers = []
+    for gpu in read_simulated_host(directory).gpus:
+        with suppress(OSError):
+            device = Path(gpu.device).stat().st_rdev
+            numbers.append((os.major(device), os.minor(device)))
+    return tuple(numbers)

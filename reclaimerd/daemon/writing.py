@@ -58,7 +58,9 @@ async def claim_writer(
         state = await _state_of(rival, procfs)
 
     def known(ref: ProcessRef) -> WriterState:
-        return state if ref == rival else WriterState.ALIVE
+        if ref == rival:
+            return state
+        return WriterState.DEAD if _is_gone(ref.pid) else WriterState.ALIVE
 
     answer = await asyncio.to_thread(claim, state_dir, me, known)
     if isinstance(answer, Busy):
@@ -70,6 +72,9 @@ async def claim_writer(
 
 
 async def _state_of(ref: ProcessRef, procfs: Probe) -> WriterState:
+    """Return what became of a process; one that can't be looked at counts as alive."""
+    if _is_gone(ref.pid):  # the usual case after a crash, and no worker need be quick to see it
+        return WriterState.DEAD
     answer = await procfs.ask("start_of", {"pid": ref.pid})
     if not isinstance(answer, Answered) or not isinstance(answer.parts[0], dict):
         return WriterState.ALIVE
@@ -77,6 +82,22 @@ async def _state_of(ref: ProcessRef, procfs: Probe) -> WriterState:
     if part.get("gone") or part.get("start_ticks") != ref.start_ticks:
         return WriterState.DEAD
     return WriterState.EXITING if part.get("all_exiting") else WriterState.ALIVE
+
+
+def _is_gone(pid: int) -> bool:
+    """Tell whether the last thread of this pid's process is gone; reads nothing of it."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    try:
+        poller = select.poll()
+        poller.register(pidfd, select.POLLIN)
+        return bool(poller.poll(0))
+    finally:
+        os.close(pidfd)
 
 
 async def _end(ref: ProcessRef, procfs: Probe) -> None:

@@ -134,7 +134,7 @@ def _driver_doubt(snapshot: Snapshot) -> str:
 
 
 def _state_doubt(reading: ProcessReading, rows: tuple[Holder, ...]) -> str:
-    if all(row.remembered for row in rows):
+    if rows[0].remembered and all(row.remembered for row in rows):
         return "it is remembered as a holder, and nothing shows it now"
     # A thread or a leader that ends by itself does not end the process: only all of them together do.
     if all(is_exiting(task) for task in live_tasks(reading)) or is_dumping(reading):

@@ -33,7 +33,7 @@ def is_exiting(task: TaskReading) -> bool:
 
 def live_tasks(reading: ProcessReading) -> tuple[TaskReading, ...]:
     """Return the tasks that were seen and are not dead."""
-    return tuple(task for task in reading.tasks if not is_dead(task))
+    return tuple([task for task in reading.tasks if not task.is_dead])
 
 
 def any_exiting(reading: ProcessReading) -> bool:

@@ -34,6 +34,9 @@ class Match:
     text: str = ""
 
 
+_EVERYONE = Match(Tri.YES)
+
+
 def matches(
     selector: Selector,
     reading: ProcessReading,
@@ -46,6 +49,8 @@ def matches(
     `user_ids` are the policy's user names as they were resolved when it was loaded. Users and uids
     are the real uid: who started it, also of a set-uid program.
     """
+    if selector.is_empty:
+        return _EVERYONE
     answers: dict[str, Tri] = {}
     if selector.users:
         answers["user"] = _user(selector.users, reading.uids[0], user_ids)

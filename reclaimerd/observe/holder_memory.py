@@ -3,7 +3,7 @@
 No reading of the world here: looks and lists come in, holders and a new memory go out.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from reclaimerd.model.identity import DeviceNumber, GpuUuid, ProcessRef
@@ -72,8 +72,10 @@ def joined(seen: Seen, memory: Memory) -> Joined:
                 remembered=True,
             )
     fresh = _remember(holders, seen, memory, dead)
-    heirs = tuple(_with_heritage(holder, dead, fresh) for holder in holders.values())
-    return Joined(tuple(sorted(heirs, key=_order)), dead, _bounded(fresh, memory))
+    found: Iterable[Holder] = holders.values()
+    if dead:
+        found = [_with_heritage(holder, dead, fresh) for holder in found]
+    return Joined(tuple(sorted(found, key=_order)), dead, _bounded(fresh, memory))
 
 
 def listed_bytes(gpu: GpuReading, pid: int) -> Reading[int] | None:
@@ -194,7 +196,7 @@ def _remember(
             )
     lost = {listing.ref for listing in dead}
     blind = _blind_gpus(seen)
-    for key, kept in memory.items():
+    for key, kept in memory.items() if lost or blind else ():
         # One that died while the driver was silent may be listed, and have heirs, once it answers.
         if key not in fresh and (kept.ref in lost or kept.gpu in blind):
             fresh[key] = kept

@@ -67,11 +67,19 @@ class Probe:
 
     @property
     def abandoned(self) -> ProcessRef | None:
-        """The worker that was killed and lives on; keep it in the store across a restart."""
+        """The worker that was killed and lives on."""
         return self._seat.abandoned
 
+    @property
+    def left_if_we_end(self) -> ProcessRef | None:
+        """The worker that may outlive us, killed or still at work; keep it in the store for the next start."""
+        return self._seat.left_if_we_end
+
     async def adopt_abandoned(self, ref: ProcessRef) -> None:
-        """Take over the worker that was abandoned before our restart, if it still lives."""
+        """Take over the worker that an earlier start of ours left behind, if it still lives.
+
+        One at its work leaves with its parent; one that did not hangs.
+        """
         await self._seat.adopt(ref)
 
     def worker_pids(self) -> tuple[int, ...]:

@@ -222,6 +222,14 @@ class Seat:
         left = self._still_abandoned()
         return None if left is None else left.ref
 
+    @property
+    def left_if_we_end(self) -> ProcessRef | None:
+        """The worker that may outlive us: the abandoned one, else the one at work, which may hang just then."""
+        left = self._still_abandoned()
+        if left is not None:
+            return left.ref
+        return None if self._link is None else self._link.ref
+
     async def adopt(self, ref: ProcessRef) -> None:
         """Take over the worker that was abandoned before our restart, if it still lives."""
         if (found := await adopt_abandoned(ref)) is not None:

@@ -81,7 +81,7 @@ class FakeProbe:
     answers: dict[str, object] = field(default_factory=dict)
     looks: dict[int, object] = field(default_factory=dict)
     asked: list[tuple[str, object]] = field(default_factory=list)
-    abandoned: ProcessRef | None = None
+    left_if_we_end: ProcessRef | None = None
 
     async def ask(self, op: str, args: object) -> object:
         """Note the question and answer."""

@@ -15,6 +15,14 @@ from tests.rigs.simulated import state_of, wait_until
 pytestmark = [pytest.mark.process, pytest.mark.root]
 
 
+@pytest.fixture
+def daemon_rig() -> Iterator[Rig]:
+    """Give a host with a daemon that has no rule, for what does not depend on who answers."""
+    with simulated_host(reap=False) as host:
+        host.start_daemon()
+        yield host
+
+
 @pytest.fixture(params=["daemon", "foreground"])
 def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
     """Give a host with a daemon that has no rule, and one without a daemon."""
@@ -160,26 +168,26 @@ def test_memory_that_cannot_be_read_is_unverified(rig: Rig) -> None:
     assert not is_alive(pid)
 
 
-def test_another_start_time_is_another_process(rig: Rig) -> None:
+def test_another_start_time_is_another_process(daemon_rig: Rig) -> None:
     """Exit 6 for PID@START of a process that is not that one any more; it lives."""
-    pid, path = rig.recorder()
-    ran = rig.ctl("kill", "--pid", f"{pid}@1", "--force")
+    pid, path = daemon_rig.recorder()
+    ran = daemon_rig.ctl("kill", "--pid", f"{pid}@1", "--force")
     assert ran.code == 6, ran
     assert is_alive(pid)
     assert signals_in(path) == []
 
 
-def test_another_user_than_expected_is_refused(rig: Rig) -> None:
+def test_another_user_than_expected_is_refused(daemon_rig: Rig) -> None:
     """Exit 3 with --expect-user for a process of root's; nothing is sent."""
-    pid, path = rig.recorder()
-    ran = rig.kill(pid, options=["--expect-user", "65534", "--force"])
+    pid, path = daemon_rig.recorder()
+    ran = daemon_rig.kill(pid, options=["--expect-user", "65534", "--force"])
     assert ran.code == 3, ran
     assert signals_in(path) == []
 
 
-def test_wrong_usage_is_two_and_touches_nothing(rig: Rig) -> None:
+def test_wrong_usage_is_two_and_touches_nothing(daemon_rig: Rig) -> None:
     """Exit 2 for words that make no order, and for more processes than were allowed."""
-    pid, path = rig.recorder()
+    pid, path = daemon_rig.recorder()
     pids = [str(pid + number) for number in range(9)]
     for words in (
         ["kill"],
@@ -188,17 +196,17 @@ def test_wrong_usage_is_two_and_touches_nothing(rig: Rig) -> None:
         ["kill", "--pid", str(pid), "--scope", "host"],
         ["kill", *(word for each in pids for word in ("--pid", each))],
     ):
-        ran = rig.ctl(*words)
+        ran = daemon_rig.ctl(*words)
         assert ran.code == 2, (words, ran)
         assert "Traceback" not in ran.err
     assert signals_in(path) == []
 
 
-def test_several_targets_end_with_the_gravest_code(rig: Rig) -> None:
+def test_several_targets_end_with_the_gravest_code(daemon_rig: Rig) -> None:
     """One obeys, one ignores, one holds nothing: exit 5, and each has its own code in the JSON."""
-    obeys, ignores = rig.launch().pid, rig.launch("--ignore-term", gpu=GPU_B).pid
-    nobody = rig.keeper.launch_commands([["/bin/sh", "-c", "echo ready $$; exec sleep 60"]])[0].pid
-    ran = rig.kill(obeys, ignores, nobody, options=["--timeout", "1500ms"])
+    obeys, ignores = daemon_rig.launch().pid, daemon_rig.launch("--ignore-term", gpu=GPU_B).pid
+    nobody = daemon_rig.keeper.launch_commands([["/bin/sh", "-c", "echo ready $$; exec sleep 60"]])[0].pid
+    ran = daemon_rig.kill(obeys, ignores, nobody, options=["--timeout", "1500ms"])
     assert ran.code == 5, ran
     codes = {one["pid"]: one["exit_code"] for one in ran.answer["targets"]}
     assert codes == {obeys: 0, ignores: 5, nobody: 6}
@@ -216,16 +224,17 @@ def test_dry_run_of_an_operator_changes_nothing(rig: Rig) -> None:
     assert rig.records("outcome", pid=pid)[0]["outcome"]["kind"] == "dry_run"
 
 
-def test_dry_run_of_what_would_be_refused_is_refused(rig: Rig) -> None:
+def test_dry_run_of_what_would_be_refused_is_refused(daemon_rig: Rig) -> None:
     """Exit 3 in a dry run over a protected process, with the reason."""
-    rig.policy.write_text(
-        rig.policy.read_text() + '\n[[protect]]\nname = "keep"\nexe = "/usr/bin/sleep"\n', encoding="utf-8"
+    daemon_rig.policy.write_text(
+        daemon_rig.policy.read_text() + '\n[[protect]]\nname = "keep"\nexe = "/usr/bin/sleep"\n',
+        encoding="utf-8",
     )
-    for daemon in rig.daemons:
+    for daemon in daemon_rig.daemons:
         daemon.send(signal.SIGHUP)
-        rig.wait_record("policy_loaded")
-    pid = rig.launch("--become", "/usr/bin/sleep").pid
-    ran = rig.kill(pid, options=["--dry-run"])
+        daemon_rig.wait_record("policy_loaded")
+    pid = daemon_rig.launch("--become", "/usr/bin/sleep").pid
+    ran = daemon_rig.kill(pid, options=["--dry-run"])
     assert ran.code == 3, ran
     assert "keep" in ran.err
     assert is_alive(pid)
@@ -251,11 +260,11 @@ def test_every_record_of_a_kill_is_in_an_intact_chain(rig: Rig) -> None:
     assert kinds[-1] == "incident_ended"
 
 
-def test_progress_is_printed_as_it_happens(rig: Rig) -> None:
+def test_progress_is_printed_as_it_happens(daemon_rig: Rig) -> None:
     """Without --json each step is a line before the end, and the end says reclaimed."""
-    pid = rig.launch("--ignore-term").pid
+    pid = daemon_rig.launch("--ignore-term").pid
     began = time.monotonic()
-    ran = rig.begin("kill", "--pid", str(pid), "--force", "--grace", "300ms").result()
+    ran = daemon_rig.begin("kill", "--pid", str(pid), "--force", "--grace", "300ms").result()
     assert ran.code == 0, ran
     assert time.monotonic() - began < 10
     order = [ran.out.find(word) for word in ("SIGTERM sent", "SIGKILL sent", "reclaimed")]

@@ -19,7 +19,7 @@ EXIT = "do_exit do_group_exit get_signal arch_do_signal_or_restart " + SYSTEM_CA
 
 
 def stack(text: str, module: str = "") -> tuple[Frame, ...]:
-    """Return frames from words, innermost first: `name`, `name/module`, or `?name`; `module` is the default's."""
+    """Return frames from words, innermost first: `name`, `name/module`, `?name`; `module` is a default."""
     frames = []
     for word in text.split():
         name, _, tag = word.partition("/")

@@ -28,7 +28,7 @@ def said(condition: TaskCondition, leaving: Leaving, look: KernelLook | None = N
     return words(a_plight(condition, leaving, **overrides), looks, NOW, SIGNATURES)
 
 
-SPIN = {"signature": "uvm_spin_loop", "fault_domain": FaultDomain.DRIVER}
+SPIN: dict[str, Any] = {"signature": "uvm_spin_loop", "fault_domain": FaultDomain.DRIVER}
 
 
 def test_the_seed_incident_reads_as_promised() -> None:

@@ -1,4 +1,4 @@
-"""Public incidents of stuck tasks, by their numbers in our collection; inputs are made again from the facts."""
+"""Public incidents of stuck tasks, by their numbers in our collection; inputs are made again from facts."""
 
 from dataclasses import replace
 
@@ -36,8 +36,8 @@ def in_module(symbols: str, module: str) -> str:
 
 
 C01 = in_module(
-    "uvm_spin_loop wait_for_entry_with_spin uvm_tracker_wait_for_entry uvm_push_end_and_wait channel_pool_add "
-    "uvm_channel_manager_create init_gpu add_gpu uvm_gpu_retain_by_uuid uvm_va_space_register_gpu "
+    "uvm_spin_loop wait_for_entry_with_spin uvm_tracker_wait_for_entry uvm_push_end_and_wait "
+    "channel_pool_add uvm_channel_manager_create init_gpu add_gpu uvm_gpu_retain_by_uuid uvm_va_space_register_gpu "
     "uvm_api_register_gpu uvm_ioctl uvm_unlocked_ioctl",
     "nvidia_uvm",
 )
@@ -102,7 +102,7 @@ def test_c06_a_kernel_thread_that_opens_a_gpu_is_named_as_one() -> None:
 
 
 def test_c07_a_client_that_spins_without_a_stack_is_undetermined_and_asks_late() -> None:
-    """C07: nothing is released and nothing can be seen; it is not called the driver's, but not let be either."""
+    """C07: nothing is released and nothing can be seen; it is not laid to the driver, nor let be."""
     watch = Watch()
     assert watch.spin(exiting(state="R"), GRACE * 2).leaving is Leaving.NO_RELEASE
     last = watch.spin(busier(exiting(state="R"), 1000), GRACE * 4)

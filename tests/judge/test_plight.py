@@ -178,7 +178,7 @@ def test_one_of_many_that_all_leave_is_a_release_although_as_many_are_seen() -> 
 
 
 def test_a_task_blocked_in_the_driver_is_stuck_only_when_we_sent_sigkill() -> None:
-    """Not asked to end, it only waits, for as long as it likes; a pending SIGKILL of others is none of ours."""
+    """Not asked to end, it only waits, as long as it likes; a SIGKILL of others is none of ours."""
     look = a_look(100, a_ktask(100, "D", 0, IOCTL, kill_pending=True))
     watch = Watch()
     found = watch.stay(look, GRACE * 3)
@@ -287,7 +287,7 @@ def test_an_unreadable_stack_leaves_the_place_unknown_and_the_wait_stuck() -> No
 
 
 def test_what_may_only_be_frozen_is_undetermined() -> None:
-    """Neither the freezer nor the stack can be read: a task that SIGKILL does not move may be in a v1 freezer."""
+    """Neither freezer nor stack can be read: what SIGKILL does not move may be in a v1 freezer."""
     task = replace(a_ktask(100, "D"), frames=Unreadable("no right"))
     look = a_look(100, task, frozen=Unreadable("no right"))
     killed = Beside(killed_at={REF: MONO})
@@ -413,7 +413,7 @@ steps = st.lists(
 def test_an_exit_that_releases_in_time_is_never_called_stuck(
     run: list[tuple[float, str, list[tuple[str, str, int]]]], tasks_left: int, comm: str
 ) -> None:
-    """Whatever its tasks show in between (case C50 too): pauses shorter than the patience make nothing stuck."""
+    """Whatever its tasks show (case C50 too): pauses shorter than the patience make nothing stuck."""
     gpu, cgroup = 10**6, 10**6
     watch = Watch()
     for pause, kind, shown in run:

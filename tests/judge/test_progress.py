@@ -27,7 +27,7 @@ BASE = Fingerprint((), 4, 8 * GIB, 0, 9 * GIB, None)
     ],
 )
 def test_any_sign_of_life_is_motion(change: dict[str, Any]) -> None:
-    """State, flags, CPU time, switches, wchan and the inner frames each tell of motion; the same tells of none."""
+    """State, flags, CPU time, switches, wchan and the inner frames each tell of motion."""
     before = a_ktask(frames="uvm_release")
     assert task_moved(task_print(before), task_print(replace(before, **change)))
     assert not task_moved(task_print(before), task_print(before))

@@ -136,7 +136,7 @@ def test_the_administrators_signature_comes_before_ours() -> None:
 
 @pytest.mark.parametrize("comm", ["nv_queue", "UVM deferred re", "UVM deferred release queue"])
 def test_a_deferred_close_is_a_kernel_threads(comm: str) -> None:
-    """By the prefix of its name and a kernel thread's own stack; idle it is none, and a process is never one."""
+    """By the prefix of its name and a kernel thread's own stack; idle it is none, nor is a process."""
     busy = f"down os_acquire_rwlock_write{N} nvidia_close_deferred{N} _main_loop{N} {KTHREAD}"
     assert name_of(busy, TaskCondition.BLOCKED, comm) == "deferred_close"
     assert name_of(f"schedule down_interruptible _main_loop{N} {KTHREAD}", TaskCondition.RUNNING, comm) == ""

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from reclaimerd.judge.plight import DRAIN_FACTOR
 from reclaimerd.model.snapshot import PF_EXITING
-from tests.qemu.guest import GPU
+from tests.qemu.guest import EXIT_GRACE_SECONDS, GPU
 from tests.qemu.parts import CannotBootError, gather_parts
 from tests.qemu.rig import GUEST_SECONDS, Guest, boot
 
@@ -163,15 +164,51 @@ def test_it_is_noticed_when_the_driver_lets_go(guest: Guest, name: str) -> None:
     assert len([one for one in late if one["incident"] == found["ended"]["incident"]]) == 1
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_the_daemon_says_how_it_is_stuck(guest: Guest, name: str) -> None:
-    """D in the driver is stuck, under the policy's own signature; R without a stack is never called so."""
-    process = guest.finding(name)["process"]
-    if "plight" not in process:
-        pytest.skip("this version does not tell how a process leaves")
-    plight = process["plight"]
-    if name == "spinning":
-        assert plight["leaving"] in ("no_release", "stuck_spinning")
+def test_what_moves_is_given_time(guest: Guest) -> None:
+    """A spin that was seen in the driver drains after one exit grace; one without a stack after five."""
+    found = guest.finding("spinning")
+    at = {(one["kind"], one.get("action")): one["mono"] for one in found["records"]}
+    (request,) = found["drains"]
+    graces = 1 if "the stand-in device (driver)" in request["reason"] else DRAIN_FACTOR
+    assert at["intent", "drain"] - at["outcome", "sigkill"] >= graces * EXIT_GRACE_SECONDS
+
+
+def test_a_killed_task_blocked_in_the_driver_ends_in_a_drain_request(guest: Guest) -> None:
+    """It is not exiting, but our SIGKILL pends and nothing moves: the driver's fault, one request."""
+    found = guest.finding("in_ioctl")
+    assert found["ended"]["end"] == "handed_over to scheduler"
+    (request,) = [one for one in found["drains"] if one["incident"] == found["ended"]["incident"]]
+    assert request["pids"] == [found["pid"]]
+    assert "the stand-in device (driver)" in request["reason"]
+
+
+def test_no_reset_is_ever_begun(guest: Guest) -> None:
+    """In the whole run no intent of a reset is on record."""
+    records = guest.finding("audit")["records"]
+    assert ("intent", "sigkill") in [(one["kind"], one.get("action")) for one in records]
+    assert ("intent", "reset") not in [(one["kind"], one.get("action")) for one in records]
+
+
+def test_a_spin_is_called_stuck_only_with_a_stack(guest: Guest) -> None:
+    """With a sample of its stack (R shows one only off its CPU) it is stuck; without, undetermined."""
+    plight = guest.finding("spinning")["process"]["plight"]
+    seen = any("stand_in_spin" in line for line in plight["evidence"])
+    assert plight["condition"] == "exiting"
+    assert "SIGKILL cannot help" in plight["text"]
+    if seen:
+        assert (plight["leaving"], plight["signature"]) == ("stuck_spinning", "stand-in")
+        assert plight["fault_domain"] == "driver"
     else:
-        assert plight["leaving"] == "stuck_blocked"
-        assert plight["signature"] == "stand-in"
+        assert (plight["leaving"], plight["signature"]) == ("no_release", "")
+        assert plight["fault_domain"] == "unknown"
+        assert "undetermined" in plight["text"]
+
+
+@pytest.mark.parametrize(("name", "condition"), [("sleeping", "exiting"), ("in_ioctl", "blocked")])
+def test_a_wait_in_the_driver_is_called_stuck(guest: Guest, name: str, condition: str) -> None:
+    """D with an unmoved stack in the driver is stuck there, by the policy's own signature."""
+    plight = guest.finding(name)["process"]["plight"]
+    assert (plight["condition"], plight["leaving"]) == (condition, "stuck_blocked")
+    assert (plight["signature"], plight["fault_domain"]) == ("stand-in", "driver")
+    assert "the stand-in device (driver)" in plight["text"]
+    assert "SIGKILL cannot help" in plight["text"]

@@ -1,0 +1,103 @@
+"""Commands about tasks that will not end: `evidence` of one process, `doctor --stuck` for the host.
+
+They look and act on nothing. `doctor` asks neither the daemon nor NVML: it works while both hang.
+"""
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+import click
+
+from reclaimerd.cli import texts
+from reclaimerd.cli.client import Settings, request
+from reclaimerd.cli.evidence_text import perf_lines, stuck_blocks
+from reclaimerd.cli.http_socket import Json, Request
+from reclaimerd.cli.options import answers, common_options
+from reclaimerd.cli.render import printable, say, show, show_json, with_utc_times
+from reclaimerd.errors import ExitCode, ReclaimerdError
+
+_PATIENCE_SECONDS = 60.0
+"""How long evidence may take: another's before ours, a first look in the foreground, and its own 10 s."""
+
+
+@click.command()
+@click.argument("pid", type=click.IntRange(min=1))
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help=texts.OUT)
+@click.option("--perf", is_flag=True, help=texts.PERF)
+@common_options
+@answers
+def evidence(settings: Settings, pid: int, out: Path | None, perf: bool) -> int:  # noqa: FBT001  # click calls it
+    """Collect what shows of one stuck process, for a report: tasks, stacks, waits, kernel log, driver.
+
+    Takes up to 10 seconds and 1 MiB. No environment, no memory content; command lines are masked.
+    """
+    asked = Request("GET", f"/v1/evidence/{pid}", idle_seconds=_PATIENCE_SECONDS)
+    page = request(settings, asked).body
+    if perf:
+        from reclaimerd.cli.perf_sample import running_tasks, sample_running  # noqa: PLC0415  # only for --perf
+
+        page = {**page, "perf": sample_running(running_tasks(page))}
+    as_json = settings.as_json or (out is not None and out.suffix == ".json")
+    if out is not None:
+        _write(out, _json_text(page) if as_json else _text(page))
+        say(f"written to {out}", to_stderr=settings.as_json)
+    elif as_json:
+        show_json(page)
+    else:
+        for line in _text(page).splitlines():
+            say(line)
+    return int(ExitCode.OK)
+
+
+def _json_text(page: Json) -> str:
+    return json.dumps(with_utc_times(page), indent=1, ensure_ascii=True) + "\n"
+
+
+def _text(page: Json) -> str:
+    """Return the page for people, every line of it printable."""
+    from reclaimerd.daemon.evidence_pages import as_text  # noqa: PLC0415  # heavy, and only for this command
+
+    try:
+        lines = as_text(page).splitlines()
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        what = f"the evidence has another form than this version knows ({type(error).__name__}: {error})"
+        raise ReclaimerdError(what, "use --json, or the reclaimctl of the daemon's version") from None
+    if page.get("perf"):
+        lines += ["", *perf_lines(page["perf"])]
+    return "\n".join(map(printable, lines)) + "\n"
+
+
+def _write(path: Path, content: str) -> None:
+    """Write the file whole, readable by its owner alone; a link in its place is replaced, not followed."""
+    from reclaimerd.host.files import write_durably  # noqa: PLC0415  # only for --out
+
+    try:
+        write_durably(path.parent.resolve() / path.name, content.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        raise ReclaimerdError(
+            f"{path} can't be written: {error.strerror or error}", "name another file"
+        ) from None
+
+
+@click.command()
+@click.option("--stuck", is_flag=True, help=texts.STUCK)
+@common_options
+@answers
+def doctor(settings: Settings, stuck: bool) -> int:  # noqa: FBT001  # click calls it
+    """Look for what is wrong with this host, without the daemon and without NVML (then exit 10)."""
+    if not stuck:
+        raise click.UsageError("say what to look for: --stuck")
+    # The engine's eyes are heavy, and only this command needs them without a daemon.
+    from reclaimerd.daemon.stuck_scan import find_stuck_here, simulated_devices  # noqa: PLC0415
+
+    devices = () if settings.simulate is None else simulated_devices(settings.simulate)
+    body: Json = dict(asyncio.run(find_stuck_here(devices)).as_json())
+    if os.geteuid() != 0:
+        body["skipped"] = [*body["skipped"], "kernel stacks: only root may read them"]
+    if settings.as_json:
+        show_json(body)
+    else:
+        show(stuck_blocks(body))
+    return int(ExitCode.ATTENTION if body["rows"] else ExitCode.OK)
