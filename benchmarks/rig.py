@@ -96,6 +96,11 @@ class Daemon:
         return {"daemon": self.process.pid} | workers_of(self.process.pid)
 
 
+def clean_environment() -> dict[str, str]:
+    """Return our environment, without what would make each start compile the source anew."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 @contextmanager
 def daemon(keeper: Keeper, policy: str) -> Iterator[Daemon]:
     """Run the daemon on a simulated host by this policy; it has made a pass when this returns."""
@@ -110,7 +115,7 @@ def daemon(keeper: Keeper, policy: str) -> Iterator[Daemon]:
     ):
         beats.bind(str(address))
         beats.settimeout(_PASS_WITHIN_SECONDS)
-        environment = os.environ | {"NOTIFY_SOCKET": str(address)}
+        environment = clean_environment() | {"NOTIFY_SOCKET": str(address)}
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stderr=log, env=environment)
         try:
             running = Daemon(process, beats, folder / "daemon.log")

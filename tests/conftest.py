@@ -12,6 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+)
+settings.load_profile("shared machine")
+"""A busy machine is slow, and that is no fault of the code: no test here is about time."""
 
 MARK = "RECLAIMERD_TEST_SESSION"
 """In the environment of whatever this session starts, unless a test gives a child another one."""

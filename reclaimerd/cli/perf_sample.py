@@ -73,6 +73,8 @@ async def _sample(tasks: Mapping[int, int]) -> Page:
                 stacks.update(found)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    if not stacks and not faults:
+        faults.append("no task was met there: it moved to another CPU meanwhile, or ran no kernel code")
     if len(cpus) > _MOST_CPUS:
         faults.append(f"{len(cpus) - _MOST_CPUS} more CPUs were not sampled")
     shown = [
@@ -112,7 +114,8 @@ def _how(ended: Finished | Overran) -> str:
 def counted_stacks(text: str) -> Counter[tuple[int, tuple[str, ...]]]:
     """Return how often each kernel stack of each task stands in perf's text, innermost frame first."""
     found: Counter[tuple[int, tuple[str, ...]]] = Counter()
-    tid, frames = 0, []
+    tid = 0
+    frames: list[str] = []
     for line in [*text.splitlines(), ""]:
         head, frame = _HEAD.fullmatch(line), _FRAME.match(line)
         if head is not None:

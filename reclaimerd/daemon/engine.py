@@ -3,6 +3,7 @@
 Builds nothing and decides nothing.
 """
 
+import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -80,7 +81,7 @@ class Engine:
 
     @property
     def door(self) -> Probe:
-        """Return the probe that reads where callers come from: a search of the host must not lock them out."""
+        """Return the probe that reads where callers come from: a search must not lock them out."""
         return self.probes[2]
 
     def take_policy(self, loaded: LoadedPolicy) -> None:
@@ -92,8 +93,7 @@ class Engine:
     async def close(self) -> None:
         """End the workers, the watch and the records; bounded, also when a worker is stuck."""
         self.exits.close()
-        for probe in self.probes:
-            await probe.close()
+        await asyncio.gather(*(probe.close() for probe in self.probes))
         if self.recorder is not None:
             await self.recorder.close()
 

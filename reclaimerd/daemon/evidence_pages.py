@@ -194,4 +194,4 @@ def _plain(value: object) -> str:
         return ", ".join(_plain(one) for one in value) or "none"
     if isinstance(value, Mapping):
         return " ".join(f"{name}={_plain(one)}" for name, one in value.items())
-    return "unknown" if value is None else str(value)
+    return "unknown" if value is None else str(value).replace("\n", "; ")

@@ -4,15 +4,18 @@ Decides nothing. The search runs in a worker of its own, one at a time, so that 
 """
 
 import asyncio
+import json
+import time
 from collections.abc import Mapping, Sequence
 
 from reclaimerd.config.signatures import load_signatures
 from reclaimerd.daemon.engine import Engine
 from reclaimerd.daemon.evidence import EvidencePorts, collect
-from reclaimerd.daemon.evidence_pages import as_json
+from reclaimerd.daemon.evidence_pages import as_json, as_text
 from reclaimerd.daemon.rows import how_seen
 from reclaimerd.daemon.stuck_scan import StuckSettings, find_stuck_here, simulated_devices
 from reclaimerd.daemon.views import driver_view
+from reclaimerd.errors import RecordError
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.kernel import Plight
 from reclaimerd.model.snapshot import ProcessLook, ProcessReading, Snapshot
@@ -20,6 +23,7 @@ from reclaimerd.observe.answers import Answered, UnreadableProcess
 from reclaimerd.observe.kernel_log import KernelLog
 from reclaimerd.observe.kernel_looks import KernelAnswer, ask_kernel_log, ask_kernel_looks
 from reclaimerd.observe.probe import Probe
+from reclaimerd.record.evidence_store import KeptEvidence, keep_evidence
 
 Json = dict[str, object]
 
@@ -38,6 +42,25 @@ class Investigator:
         """Return the evidence of one process as JSON; raises NoTargetError."""
         async with self._collecting:
             return as_json(await collect(pid, evidence_ports(self._engine)))
+
+    async def keep(self, subject: str, pid: int) -> KeptEvidence:
+        """Collect evidence and keep it on disk under this subject (an incident's id or `PID@START`).
+
+        Raises NoTargetError, and RecordError where it can't be written.
+        """
+        page = await self.evidence(pid)
+        pages = (json.dumps(page, indent=1), as_text(page))
+        state_dir, wall = self._engine.paths.state_dir, time.time()
+        recorder = self._engine.recorder
+        if recorder is None:
+            raise RecordError("this engine only reads and keeps no evidence")
+        try:
+            return await recorder.off_loop(
+                lambda: keep_evidence(state_dir, subject, pages, wall=wall), "keeping evidence"
+            )
+        except OSError as error:
+            why = f"record: evidence can't be kept in {state_dir}: {error.strerror or error}"
+            raise RecordError(why, "look at the disk and its mount") from error
 
     async def stuck(self) -> Json:
         """Return every task of the host that is stuck and touches a driver; raises ReclaimerdError."""

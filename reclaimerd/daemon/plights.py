@@ -12,13 +12,19 @@ from reclaimerd.model.snapshot import Snapshot
 
 MOST_IN_EXIT = 32
 """Processes whose stacks are read in one pass; the rest wait for their turn behind them."""
+MOST_BESIDE = 16
 
 
 def pids_in_exit(incidents: Iterable[Incident], before: Snapshot | None) -> tuple[int, ...]:
-    """Return the pids whose tasks and stacks are wanted: sent SIGKILL by us, not gone at the last look."""
+    """Return the pids whose tasks and stacks are wanted.
+
+    First those that were sent SIGKILL by us and were not gone at the last look, then holders that leave
+    or wait in the kernel: one of them may be what the first wait for.
+    """
     exited = before.exited if before is not None else frozenset()
-    pids = [ref.pid for one in incidents if was_killed(one) for ref in one.processes if ref not in exited]
-    return tuple(dict.fromkeys(pids))[:MOST_IN_EXIT]
+    killed = [ref.pid for one in incidents if was_killed(one) for ref in one.processes if ref not in exited]
+    beside = _holders_in_kernel(before) if before is not None else []
+    return tuple(dict.fromkeys((*killed[:MOST_IN_EXIT], *beside[:MOST_BESIDE])))
 
 
 def with_plights(
@@ -34,6 +40,16 @@ def with_plights(
     return replace(snapshot, plights={plight.ref: plight for plight in found}), memory
 
 
+def _holders_in_kernel(snapshot: Snapshot) -> list[int]:
+    found = []
+    for holder in snapshot.holders:
+        reading = snapshot.process(holder.ref)
+        blocked = reading is not None and any(task.state == "D" for task in reading.tasks)
+        if holder.remembered or blocked or (reading is not None and reading.is_leaving):
+            found.append(holder.ref.pid)
+    return found
+
+
 def _gpu_bytes(ref: ProcessRef, snapshot: Snapshot) -> int | None:
     """Return what NVML's lists say a process holds on all GPUs, None when a list can't be read."""
     total = 0
@@ -41,6 +57,9 @@ def _gpu_bytes(ref: ProcessRef, snapshot: Snapshot) -> int | None:
         if not isinstance(gpu.processes, Known):
             return None
         for row in gpu.processes.value:
-            if row.pid == ref.pid and isinstance(row.used_bytes, Known):
-                total += row.used_bytes.value
+            if row.pid != ref.pid:
+                continue
+            if not isinstance(row.used_bytes, Known):
+                return None
+            total += row.used_bytes.value
     return total

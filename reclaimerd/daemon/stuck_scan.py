@@ -213,7 +213,7 @@ def _busy_thread(suspect: Suspect, looks: Sequence[KernelLook], watched: float) 
     if not all(frames) and not (suspect.touch is Touch.UNKNOWN and runs):
         return None
     where = f"in {frames[-1]}" if frames[-1] is not None else "running, and no stack shows"
-    text = f"a kernel thread of the driver at work for {watched:.0f} s, {where}; it may hold a GPU that nobody owns"
+    text = f"a kernel thread of the driver, at work for {watched:.0f} s {where}; it may hold a GPU for nobody"
     return StuckRow(
         suspect.look.ref, suspect.look.comm, kernel_thread=True, condition="busy", leaving="",
         watched_seconds=watched, text=text, touch=suspect.touch, touch_text=suspect.touch_text,

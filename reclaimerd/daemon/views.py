@@ -6,6 +6,7 @@ from reclaimerd import __version__
 from reclaimerd.daemon.cycle import Cycle
 from reclaimerd.daemon.rows import Json, gpu_row, holder_row, how_seen, note_on, process_row
 from reclaimerd.daemon.telling import stages_of
+from reclaimerd.judge.signatures import ab_ba
 from reclaimerd.model.incident import ENDS, Incident
 from reclaimerd.model.ledger import SpendKind
 from reclaimerd.model.reading import known_or_none
@@ -241,6 +242,9 @@ def _attention(cycle: Cycle, hold: str) -> list[str]:
         DriverState.ABSENT,
     ):
         found.append(str(driver_view(state.snapshot.driver, state.snapshot.at)["text"]))
+    if state.snapshot is not None:
+        deadlock = ab_ba(state.snapshot.plights.values(), state.snapshot.kernel)
+        found += [deadlock] if deadlock is not None else []
     found += [
         f"incident {one.id} (pid {one.target.root.pid}) was handed over: {one.end_text}"
         for one in state.handed.values()

@@ -111,10 +111,7 @@ class ProcfsDesk:
             case "watch":
                 self._reader.watch_devices(_devices(args))
             case "look":
-                whole = frozenset(_numbers(args, "whole"))
-                known = _known(args)
-                for pid in _numbers(args, "pids"):
-                    emit(self._look(pid, known.get(pid), whole=pid in whole))
+                self._looks(args, emit)
             case "scan":
                 self._scan(args, emit)
             case "descendants":
@@ -140,6 +137,11 @@ class ProcfsDesk:
                     answer_kernel(op, args, emit, beat.at)
             case _:
                 raise ValueError(f"the procfs worker knows no {op!r}")
+
+    def _looks(self, args: Args, emit: Emit) -> None:
+        whole, known = frozenset(_numbers(args, "whole")), _known(args)
+        for pid in _numbers(args, "pids"):
+            emit(self._look(pid, known.get(pid), whole=pid in whole))
 
     def _look(self, pid: int, known: int | None, *, whole: bool) -> object:
         try:

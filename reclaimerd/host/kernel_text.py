@@ -30,7 +30,8 @@ _HUNG = re.compile(
 )
 _DRIVER = re.compile(r"NVRM:|nvidia(?:[-_ :]|$)|Nvidia|uvm_|nvlink", re.IGNORECASE)
 _TROUBLE = re.compile(
-    r"INFO: task .* is blocked on a|BUG:|Oops[: ]|general protection fault|soft lockup|hard LOCKUP|rcu:? .*(?:stall|self-detected)"
+    r"INFO: task .* is blocked on a|BUG:|Oops[: ]|general protection fault|soft lockup|hard LOCKUP"
+    r"|rcu:? .*(?:stall|self-detected)"
     r"|Call Trace:|RIP: |Kernel panic|hung_task|task:\S.* state:[A-Za-z]",
 )
 

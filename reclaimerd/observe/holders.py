@@ -12,11 +12,10 @@ from collections.abc import Callable, Collection, Iterable
 from reclaimerd.host.proc_text import parse_stat
 from reclaimerd.model.snapshot import ScanResult, ScanRow
 from reclaimerd.observe.open_nodes import holdings
-from reclaimerd.observe.proc_files import read_whole, words_of
+from reclaimerd.observe.proc_files import PROC, hides_processes, read_whole, words_of
 from reclaimerd.observe.processes import ProcessReader
 
 _MOST_SKIPPED = 64
-_PROC = b"/proc/"
 
 
 def _nothing(_pid: int) -> None:
@@ -41,6 +40,8 @@ def scan(
     pids = _all_pids(reader.root) if root is None else descendants(root, reader.root)
     rows: list[ScanRow] = []
     skipped: list[str] = []
+    if reader.root == PROC and hides_processes():
+        skipped.append("processes of other users: /proc hides them (hidepid)")
     looked_at = 0
     for pid in pids:
         if pid in without:
@@ -68,7 +69,7 @@ def scan(
     return ScanResult(tuple(rows), _bounded(skipped), looked_at)
 
 
-def descendants(pid: int, proc: bytes = _PROC) -> tuple[int, ...]:
+def descendants(pid: int, proc: bytes = PROC) -> tuple[int, ...]:
     """Return the living and dead-unreaped descendants of a process, parents before their children.
 
     From each task's list of children (task/TID/children); where the kernel has none, from every

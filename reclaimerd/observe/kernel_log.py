@@ -7,6 +7,7 @@ program wrote there is left out: only the kernel's own lines count.
 import os
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +26,7 @@ _FOLLOWING = 24
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One kernel line: `at` in seconds of the monotonic clock, `topic` as `topic_of` has it ("" follows one)."""
+    """One kernel line: `at` in monotonic seconds, `topic` as `topic_of` has it ("" follows such a line)."""
 
     at: float
     topic: str
@@ -54,24 +55,9 @@ def read_kernel_log(path: Path = KMSG, *, most_bytes: int = MOST_BYTES) -> Kerne
 
 def _read(descriptor: int, most_bytes: int) -> KernelLog:
     kept: deque[LogLine] = deque()
-    size, cut, lost, following = 0, False, False, 0
+    size, cut, following = 0, False, 0
     missing: list[str] = []
-    for _ in range(_MOST_RECORDS):
-        try:
-            piece = os.read(descriptor, _RECORD_BYTES)
-        except BlockingIOError:
-            break
-        except BrokenPipeError:  # records were overwritten while we read: the next read goes on after them
-            lost = True
-            continue
-        except OSError as error:
-            missing.append(f"the kernel log could not be read to its end: {words_of(error)}")
-            break
-        if not piece:
-            break
-        record = parse_record(piece.decode("utf-8", "surrogateescape"))
-        if record is None or not record.from_kernel:
-            continue
+    for record in _records(descriptor, missing):
         topic = topic_of(record.text)
         following = _FOLLOWING if topic in {"hung_task", "trouble"} else max(0, following - 1)
         if topic or following:
@@ -80,11 +66,29 @@ def _read(descriptor: int, most_bytes: int) -> KernelLog:
         while size > most_bytes:
             size -= len(kept.popleft().text)
             cut = True
-    if lost:
-        missing.append("records were overwritten while we read")
     if cut:
-        missing.append(f"only the newest {most_bytes >> 10} KiB are kept")
-    return KernelLog(tuple(kept), "; ".join(missing))
+        missing.append(f"only the newest {most_bytes >> 10} KiB of the kernel log are kept")
+    return KernelLog(tuple(kept), "; ".join(dict.fromkeys(missing)))
+
+
+def _records(descriptor: int, missing: list[str]) -> Iterator[LogRecord]:
+    """Yield the kernel's own records until there is no more now; say in `missing` what was lost."""
+    for _ in range(_MOST_RECORDS):
+        try:
+            piece = os.read(descriptor, _RECORD_BYTES)
+        except BlockingIOError:
+            return
+        except BrokenPipeError:  # records were overwritten while we read: the next read goes on after them
+            missing.append("records of the kernel log were overwritten while we read")
+            continue
+        except OSError as error:
+            missing.append(f"the kernel log could not be read to its end: {words_of(error)}")
+            return
+        if not piece:
+            return
+        record = parse_record(piece.decode("utf-8", "surrogateescape"))
+        if record is not None and record.from_kernel:
+            yield record
 
 
 def _line(record: LogRecord, topic: str) -> LogLine:

@@ -163,7 +163,7 @@ def _frames(directory: int, place: str) -> Reading[tuple[Frame, ...]]:
     try:
         return Known(parse_stack(read_text(directory, f"{place}/stack")))
     except FileNotFoundError:
-        os.stat(place, dir_fd=directory)  # noqa: PTH116  # below a descriptor; raises for a task that is gone
+        os.stat(place, dir_fd=directory)  # raises for a task that is gone
         return Absent("this kernel shows no stacks (CONFIG_STACKTRACE)")
     except ProcessLookupError:
         raise

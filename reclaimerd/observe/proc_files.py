@@ -4,11 +4,13 @@ For the procfs worker, because most of these reads may hang on a hostile process
 reads with it only what can't (`children`).
 """
 # Byte paths and directory descriptors, in the hot path: pathlib knows neither.
-# ruff: noqa: PTH116, PTH208
+# ruff: noqa: PTH110, PTH116, PTH208
 
 import errno
 import os
+import select
 
+PROC = b"/proc/"
 MOST_BYTES = 32 << 20
 """How much of one file is read at most."""
 _PIECE_BYTES = 1 << 16
@@ -75,3 +77,22 @@ def read_text(directory: int, name: str, most: int = MOST_BYTES) -> str:
 def gone(pid: int) -> ProcessLookupError:
     """Return the error that says that there is no such process."""
     return ProcessLookupError(errno.ESRCH, "no such process", str(pid))
+
+
+def lives(pid: int) -> bool:
+    """Tell whether a process has a task that lives, without /proc: it may hide what exists."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        poller = select.poll()
+        poller.register(descriptor, select.POLLIN)
+        return not poller.poll(0)
+    finally:
+        os.close(descriptor)
+
+
+def hides_processes() -> bool:
+    """Tell whether /proc shows us less than there is (hidepid): the first process always lives."""
+    return not os.path.exists(PROC + b"1")

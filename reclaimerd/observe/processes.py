@@ -5,6 +5,7 @@ look go through descriptors of one life of it, so they are of one process even i
 again. It reads and remembers; it changes nothing.
 """
 
+import errno
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -36,7 +37,9 @@ from reclaimerd.observe.open_nodes import NodeFinder, Places, holdings
 from reclaimerd.observe.open_processes import OpenProcess, OpenProcesses, open_process, read_now
 from reclaimerd.observe.parsed_texts import ParsedTexts
 from reclaimerd.observe.proc_files import (
+    PROC,
     gone,
+    lives,
     read_descriptor_count,
     read_text,
     read_tids,
@@ -112,7 +115,12 @@ class ProcessReader:
                 return self._look(kept, pid, whole=whole)
             except ProcessLookupError:
                 self._open.drop(pid)  # that life is over; the pid may be another's by now
-        opened = open_process(self._root, pid)
+        try:
+            opened = open_process(self._root, pid)
+        except ProcessLookupError:
+            if self._root == PROC and lives(pid):
+                raise PermissionError(errno.EACCES, "it lives, and /proc hides it (hidepid)") from None
+            raise
         try:
             look = self._look(opened, pid, whole=whole)
         except BaseException:

@@ -100,7 +100,9 @@ class FakeEngine:
     cycle: Any
     recorder: FakeMemory | None
     choice: Choice
-    probes: tuple[FakeProbe, FakeProbe] = field(default_factory=lambda: (FakeProbe(), FakeProbe()))
+    probes: tuple[FakeProbe, FakeProbe, FakeProbe] = field(
+        default_factory=lambda: (FakeProbe(), FakeProbe(), FakeProbe())
+    )
     stored: Stored = field(default_factory=Stored)
     me: ProcessRef = field(default_factory=lambda: a_ref(900))
     closed: bool = False

@@ -7,7 +7,6 @@ import json
 import os
 import select
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -16,141 +15,22 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from reclaimerd.cli.http_socket import NoAnswer, Request, ask_daemon
 from reclaimerd.simulation.host import SimulatedGpu, read_simulated_host, write_simulated_host
 from reclaimerd.simulation.keeper import Keeper, LaunchedWorkload
+from tests.e2e.policies import Table, policy_text, rule
+from tests.e2e.programs import CTL_SECONDS, Asked, Daemon, Json, Ran
 from tests.rigs.simulated import GIB, wait_until
 
-Json = dict[str, Any]
-Table = Mapping[str, object]
+__all__ = ["Daemon", "Json", "Ran", "Table", "rule"]
+
 
 GPU_A = "GPU-00000000-0000-4000-8000-00000000000a"
 GPU_B = "GPU-00000000-0000-4000-8000-00000000000b"
 TWO_GPUS = (SimulatedGpu(GPU_A, "First", 80 * GIB), SimulatedGpu(GPU_B, "Second", 80 * GIB))
 OVER_CAP = "5GiB"
-STOP_SECONDS = 8.0
-CTL_SECONDS = 40.0
 BOUND_SECONDS = 15.0
-
-OPEN: Mapping[str, Table] = {
-    "daemon": {"mode": "enforce", "interval": "200ms"},
-    "ladder": {
-        "sigterm": "1s",
-        "operator_sigterm": "1s",
-        "sigkill": "1s",
-        "exit_grace": "1s",
-        "proof": "1s",
-        "reset": "5s",
-    },
-    "gates": {"settling": "0s", "workload_cooldown": "0s", "gpu_cooldown": "0s"},
-    "budgets": {"workloads_per_window": 200, "workloads_per_day": 200, "drains_per_day": 200},
-    "breaker": {"workloads_per_pass": 200, "gpu_percent": 100},
-}
-"""A policy that holds nobody back, with waits of a second: each test closes the gate it is about."""
-
-RULE: Table = {
-    "name": "over-cap",
-    "above": "4GiB",
-    "for": "400ms",
-    "readings": 2,
-    "mode": "enforce",
-    "action": "reclaim",
-    "stages": ["sigterm", "sigkill"],
-    "grace": "1s",
-    "match.uid": ["0-4294967294"],
-}
-"""A cap of 4 GiB for everybody."""
-
-
-def rule(**changes: object) -> Table:
-    """Return the rule with other values."""
-    return {**RULE, **changes}
-
-
-def policy_text(rules: Sequence[Table], tables: Mapping[str, Table]) -> str:
-    """Return a policy file's text; a JSON string, list, number or boolean is a TOML one too."""
-    lines: list[str] = []
-    for name in sorted({*OPEN, *tables}):
-        merged = {**OPEN.get(name, {}), **tables.get(name, {})}
-        lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in merged.items())]
-    for one in rules:
-        lines += ["[[rule]]", *(f"{key} = {json.dumps(value)}" for key, value in one.items())]
-    return "\n".join(lines) + "\n"
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """What one command returned and printed."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def answer(self) -> Json:
-        """Return the one JSON object that it printed."""
-        return dict(json.loads(self.out))
-
-    def target(self, pid: int) -> Json:
-        """Return the result of one target of a kill."""
-        return next(dict(one) for one in self.answer["targets"] if one["pid"] == pid)
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A command that is still running."""
-
-    process: "subprocess.Popen[str]"
-
-    def result(self, seconds: float = CTL_SECONDS) -> Ran:
-        """Wait for its end and return what came of it."""
-        out, err = self.process.communicate(timeout=seconds)
-        return Ran(self.process.returncode, out, err)
-
-    def end(self) -> None:
-        """End it, however far it is."""
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate(timeout=STOP_SECONDS)
-
-
-@dataclass(frozen=True, slots=True)
-class Daemon:
-    """One running reclaimerd."""
-
-    process: "subprocess.Popen[bytes]"
-    log: Path
-
-    @property
-    def pid(self) -> int:
-        """Return its pid."""
-        return self.process.pid
-
-    def words(self) -> str:
-        """Return what it has written to its standard error."""
-        return self.log.read_text(encoding="utf-8", errors="replace")
-
-    def send(self, number: signal.Signals) -> None:
-        """Send it a signal."""
-        self.process.send_signal(number)
-
-    def kill_now(self) -> None:
-        """SIGKILL it, and wait until it is gone."""
-        self.process.kill()
-        self.process.wait(STOP_SECONDS)
-
-    def stop(self) -> int:
-        """Ask it to end and return its exit code; SIGKILL when it does not come."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGCONT)
-            self.process.terminate()
-        try:
-            return self.process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.kill_now()
-            raise
 
 
 @dataclass(slots=True)
@@ -162,6 +42,8 @@ class Rig:
     stack: ExitStack
     daemons: list[Daemon] = field(default_factory=list)
     front: tuple[str, ...] = ()
+    _read: list[Json] = field(default_factory=list)
+    _read_bytes: int = 0
 
     @property
     def host(self) -> Path:
@@ -249,11 +131,15 @@ class Rig:
     def records(self, kind: str = "", *, pid: int | None = None) -> list[Json]:
         """Return the audit log's whole lines, oldest first, of one kind or about one root process."""
         path = self.host / "log" / "audit.jsonl"
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        found = [dict(json.loads(line)) for line in text[: text.rfind("\n") + 1].splitlines()]
+        size = path.stat().st_size if path.exists() else 0
+        if size != self._read_bytes:  # whoever polls must not eat the machine that the daemon needs
+            text = path.read_text(encoding="utf-8")
+            whole = text[: text.rfind("\n") + 1].splitlines()
+            self._read = [dict(json.loads(line)) for line in whole]
+            self._read_bytes = size
         return [
             one
-            for one in found
+            for one in self._read
             if kind in ("", one["kind"])
             and (pid is None or ((one.get("target") or {}).get("root") or {}).get("pid") == pid)
         ]

@@ -189,4 +189,4 @@ def test_a_killed_demo_takes_its_processes_along(place: Path) -> None:
             os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not marked(place), "all is cleared")
         for folder in place.iterdir():
-            subprocess.run(["rm", "-rf", str(folder)], check=True)
+            subprocess.run(["/bin/rm", "-rf", str(folder)], check=True)

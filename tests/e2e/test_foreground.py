@@ -1,6 +1,5 @@
 """Commands without a daemon, one writer at a time, and who may ask at all."""
 
-import os
 import signal
 import sqlite3
 import subprocess
@@ -23,7 +22,7 @@ CTL = ("-m", "reclaimerd.cli.main")
 def bare_places() -> Iterator[tuple[str, ...]]:
     """Give the options that put everything into an empty directory of our own, which anybody may look at."""
     with tempfile.TemporaryDirectory(prefix="b-") as name:
-        os.chmod(name, 0o755)  # noqa: PTH101 - a string is at hand
+        Path(name).chmod(0o711)
         yield ("--socket", f"{name}/none.sock", "--state-dir", f"{name}/state", "--log-dir", f"{name}/log")
 
 
@@ -61,7 +60,7 @@ def test_reading_needs_no_daemon_and_makes_nothing() -> None:
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this host has an NVIDIA driver")
 def test_without_a_driver_there_is_nothing_to_do() -> None:
-    """ps exits 0 without rows, status needs a person (10), kill has no target (6)."""
+    """`ps` exits 0 without rows, status needs a person (10), kill has no target (6)."""
     with bare_places() as places:
         table = run("ps", "--json", *places)
         assert (table.code, table.answer["rows"]) == (0, []), table
@@ -85,7 +84,7 @@ def test_an_ordinary_user_without_a_daemon_gets_seven() -> None:
             ran = run(*words, "--json", *places, front=others.AS_NOBODY, python=python)
             assert ran.code == 7, ran
             assert "root" in ran.err
-        assert os.listdir(Path(places[1]).parent) == []  # noqa: PTH208 - only whether it is empty
+        assert list(Path(places[1]).parent.iterdir()) == []
 
 
 def test_an_ordinary_user_may_not_ask_the_daemon() -> None:
@@ -103,7 +102,7 @@ def test_an_ordinary_user_may_not_ask_the_daemon() -> None:
 
 
 def test_of_two_kills_at_once_one_is_the_writer() -> None:
-    """The second foreground kill exits 3 with the mend while the first one works; both targets end in turn."""
+    """The second foreground kill exits 3 with the mend while the first works; both end in turn."""
     with simulated_host() as rig:
         one, two = rig.launch("--ignore-term").pid, rig.launch().pid
         first = rig.begin("kill", "--pid", str(one), "--force", "--grace", "4s", "--json")
@@ -119,7 +118,7 @@ def test_of_two_kills_at_once_one_is_the_writer() -> None:
 
 
 def test_a_silent_daemon_is_taken_over_only_when_asked() -> None:
-    """A stopped daemon: exit 3 with the mend; with --takeover it is ended, on record, and the kill goes on."""
+    """A stopped daemon: exit 3 with the mend; --takeover ends it, on record, and the kill goes on."""
     with simulated_host() as rig:
         daemon = rig.start_daemon()
         rig.passes(1)

@@ -16,10 +16,11 @@ from tests.rigs.simulated import wait_until
 
 pytestmark = [pytest.mark.process]
 TRIES = 6
+OWN_PIDS = ("/usr/bin/unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 
 
 def frozen_before_the_act(rig: Rig, name: str) -> int | None:
-    """Let the rule come to a fresh target, freeze the daemon at its intent; its pid, None if it was too late."""
+    """Freeze the daemon at its intent about a fresh target; return the pid, None if it was too late."""
     pid, path = rig.recorder(name)
     freeze_at_intent(rig, pid, rig.daemons[-1].pid, signal.SIGSTOP)
     wait_until(lambda: _state(rig.daemons[-1].pid) == "T", "the daemon stands still")
@@ -27,7 +28,7 @@ def frozen_before_the_act(rig: Rig, name: str) -> int | None:
 
 
 def test_a_target_that_ends_between_look_and_signal_is_already_gone() -> None:
-    """The intent is on record, the target ends by itself, the signal finds nobody, and the end is told truly."""
+    """The target ends after the intent: the signal finds nobody, and the end is told truly."""
     with simulated_host(rule(grace="600s")) as rig:
         rig.start_daemon()
         for number in range(TRIES):
@@ -48,9 +49,9 @@ def test_a_target_that_ends_between_look_and_signal_is_already_gone() -> None:
 
 @pytest.mark.root
 def test_a_stranger_with_the_target_s_pid_lives() -> None:
-    """In a PID namespace of its own: the pid is reused between intent and signal, and the stranger gets nothing."""
+    """In a PID namespace: the pid is used again between intent and signal; the stranger gets nothing."""
     ran = subprocess.run(
-        ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", sys.executable, "-m", __spec_name()],
+        [*OWN_PIDS, sys.executable, "-m", "tests.e2e.test_races"],
         capture_output=True,
         text=True,
         timeout=100,
@@ -58,10 +59,6 @@ def test_a_stranger_with_the_target_s_pid_lives() -> None:
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.splitlines()[-1] == "the stranger lives", ran.stdout + ran.stderr
-
-
-def __spec_name() -> str:
-    return "tests.e2e.test_races"
 
 
 def _reuse() -> None:

@@ -93,7 +93,7 @@ def test_a_target_that_ends_while_nobody_watches_is_told_truly() -> None:
 
 
 def test_a_kill_whose_daemon_dies_does_not_end_well() -> None:
-    """The command says that the incident may go on, with an exit code that is not 0; nothing is sent twice."""
+    """The command says that the incident may go on, and does not exit 0; nothing is sent twice."""
     with simulated_host() as rig:
         daemon = rig.start_daemon()
         pid, path = rig.recorder()
@@ -158,7 +158,7 @@ def test_sigterm_stops_the_daemon_in_five_seconds_and_leaves_nothing() -> None:
         text = (rig.host / "host.toml").read_text()
         (rig.host / "host.toml").write_text(text.replace("hang = false", "hang = true"))
         children = [int(word) for word in _children(daemon.pid)]
-        assert len(children) == 2
+        assert len(children) >= 2
         began = time.monotonic()
         daemon.send(signal.SIGTERM)
         assert daemon.process.wait(8) == 0
@@ -174,7 +174,7 @@ def test_workers_of_a_killed_daemon_end_by_themselves() -> None:
         daemon = rig.start_daemon()
         rig.passes(1)
         children = [int(word) for word in _children(daemon.pid)]
-        assert len(children) == 2
+        assert len(children) >= 2
         daemon.kill_now()
         wait_until(lambda: not any(is_alive(child) for child in children), "its workers end", 5)
 

@@ -17,7 +17,7 @@ PATIENT = rule(grace="600s")
 
 
 def assert_refused_once(rig: Rig, pid: int, kind: str, path: Path) -> None:
-    """Assert that passes go by, nothing is sent, and exactly one refusal of this kind is on record."""
+    """Assert that passes go by, nothing is sent, and exactly one refusal, of this kind, is on record."""
     refusal = rig.wait_record("refused", pid=pid)
     assert kind in [one["kind"] for one in refusal["refusals"]], refusal
     rig.passes(5)
@@ -35,7 +35,7 @@ def assert_asked_at_last(rig: Rig, pid: int, path: Path) -> None:
 
 
 def test_a_rule_climbs_to_sigkill_and_proves() -> None:
-    """SIGTERM once, SIGKILL no earlier than the grace, RECLAIMED with its proof; who is under the cap lives."""
+    """SIGTERM once, SIGKILL after the grace, RECLAIMED with its proof; who is under the cap lives."""
     with simulated_host(rule(grace="1s")) as rig:
         rig.start_daemon()
         quiet = rig.launch(size="1GiB").pid
@@ -62,7 +62,7 @@ def test_a_rule_that_only_observes_sends_nothing() -> None:
 
 
 def test_a_rule_in_dry_run_records_its_plan_and_sends_nothing() -> None:
-    """The whole ladder is on record with what each gate says; then, enforced, the same budget is untouched."""
+    """The plan is on record with what its gates say; enforced afterwards, the budget is untouched."""
     once = {"workloads_per_window": 1, "workloads_per_day": 1}
     with simulated_host(
         rule(mode="dry-run"), tables={"budgets": once, "gates": {"settling": "0s", "workload_cooldown": "1m"}}
@@ -81,7 +81,7 @@ def test_a_rule_in_dry_run_records_its_plan_and_sends_nothing() -> None:
 
 
 def test_pause_holds_every_rule_and_resume_lets_them_go() -> None:
-    """While paused nothing is sent and one refusal is on record; an operator's kill goes on; resume lifts it."""
+    """While paused nothing is sent, on record once; an operator's kill goes on; resume lifts it."""
     with simulated_host(PATIENT) as rig:
         rig.start_daemon()
         assert rig.ctl("pause", "--reason", "maintenance").code == 0
@@ -99,7 +99,7 @@ def test_pause_holds_every_rule_and_resume_lets_them_go() -> None:
 
 
 def test_a_hold_file_holds_every_rule() -> None:
-    """While the file stands nothing is sent and one refusal names it; `status` needs a person; removal lifts it."""
+    """While the file stands nothing is sent, on record once; `status` exits 10; removal lifts it."""
     with simulated_host(PATIENT) as rig:
         rig.start_daemon()
         assert rig.ctl("status").code == 0

@@ -14,11 +14,13 @@ from tests.e2e.rig import GPU_B, Rig, is_alive, rule, signals_in, simulated_host
 from tests.rigs.simulated import wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.root]
-STUBBORN = (
-    sys.executable,
-    "-c",
-    "import os, signal; signal.signal(15, signal.SIG_IGN); print('ready', os.getpid(), flush=True); signal.pause()",
-)
+_STUBBORN = """
+import os, signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready", os.getpid(), flush=True)
+signal.pause()
+"""
+STUBBORN = (sys.executable, "-c", _STUBBORN)
 """A member that holds no GPU and ignores SIGTERM."""
 
 
@@ -67,9 +69,7 @@ def test_a_whole_workload_goes(rig: Rig) -> None:
         outside = rig.launch(size="1GiB").pid
         try:
             holder = moved(folder, rig.launch("--ignore-term").pid)
-            (plain,) = rig.keeper.launch_commands(
-                [["/bin/sh", "-c", "trap '' TERM; echo ready $$; sleep 60"]]
-            )
+            (plain,) = rig.keeper.launch_commands([STUBBORN])
             moved(folder, plain.pid)
             ran = rig.kill(holder, options=["--scope", "workload", "--force", "--grace", "500ms"])
             assert ran.code == 0, ran
@@ -113,7 +113,7 @@ def test_a_tree_goes_with_its_children(rig: Rig) -> None:
 
 
 def test_the_scope_process_leaves_the_child_and_says_that_it_holds(rig: Rig) -> None:
-    """Without a scope only the parent is signalled; its context lives on in the child, so nothing is proven."""
+    """Without a scope only the parent is signalled; its child still holds, so nothing is proven."""
     leave = rig.directory / "never"
     pair = rig.launch("--fork-and-leave", "--leave-on", str(leave))
     child = pair.children[0]

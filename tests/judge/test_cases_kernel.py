@@ -37,8 +37,8 @@ def in_module(symbols: str, module: str) -> str:
 
 C01 = in_module(
     "uvm_spin_loop wait_for_entry_with_spin uvm_tracker_wait_for_entry uvm_push_end_and_wait "
-    "channel_pool_add uvm_channel_manager_create init_gpu add_gpu uvm_gpu_retain_by_uuid uvm_va_space_register_gpu "
-    "uvm_api_register_gpu uvm_ioctl uvm_unlocked_ioctl",
+    "channel_pool_add uvm_channel_manager_create init_gpu add_gpu uvm_gpu_retain_by_uuid "
+    "uvm_va_space_register_gpu uvm_api_register_gpu uvm_ioctl uvm_unlocked_ioctl",
     "nvidia_uvm",
 )
 

@@ -29,7 +29,7 @@ SIMULATION = Path("/run/host")
 POLICY = Path("/run/policy.toml")
 PARAMETERS = Path("/sys/module/nvidia/parameters")
 GROUPS = Path("/sys/fs/cgroup")
-STEP_SECONDS = 60.0
+STEP_SECONDS = 120.0
 """The longest that one thing may take here; the guest as a whole has its own limit."""
 LOOK_SECONDS = 0.3
 FREED_SECONDS = 10.0

@@ -1,0 +1,86 @@
+"""A silent driver: one alarm, one drain request, one word when it is back; and what is never counted."""
+
+from dataclasses import replace
+
+import pytest
+
+from reclaimerd.daemon.draft import Draft
+from reclaimerd.daemon.driver_watch import DriverWatch, watch_driver
+from reclaimerd.daemon.opening import Moment
+from reclaimerd.model.audit_record import RecordKind
+from reclaimerd.model.incident import Incident, Stage, Subject
+from reclaimerd.model.ledger import Ledger
+from reclaimerd.model.policy import DrainSettings, Policy
+from reclaimerd.model.snapshot import DriverReading, DriverState
+from tests.builders import MONO, WALL, a_policy, a_snapshot
+
+POLICY: Policy = replace(
+    a_policy(), drain=DrainSettings(driver_alarm_seconds=120.0, driver_drain_seconds=900.0)
+)
+
+
+def watched(
+    silent_for: float,
+    watch: DriverWatch,
+    state: DriverState = DriverState.UNRESPONSIVE,
+    handed: Incident | None = None,
+) -> tuple[Draft, DriverWatch]:
+    """Return the draft and the watch after one look at a driver silent since MONO."""
+    draft = Draft({}, Ledger())
+    look = a_snapshot(at=MONO + silent_for, driver=DriverReading(state, MONO, "no answer in 5 s"))
+    past = (watch, {} if handed is None else {handed.id: handed})
+    return draft, watch_driver(draft, look, POLICY, past, Moment(MONO + silent_for, WALL + silent_for))
+
+
+def test_one_alarm_after_its_time() -> None:
+    """Not before 120 s, then once."""
+    draft, watch = watched(119, DriverWatch())
+    assert not draft.entries
+    draft, watch = watched(120, watch)
+    assert [entry.kind for entry in draft.entries] == [RecordKind.ALARM]
+    draft, _ = watched(130, watch)
+    assert not draft.entries
+
+
+def test_one_drain_request_after_its_time() -> None:
+    """After 900 s without any answer one incident asks for a drain, and no second does."""
+    draft, watch = watched(900, DriverWatch(MONO, alarmed=True))
+    (incident,) = draft.incidents.values()
+    assert (incident.subject, incident.processes, incident.actor.name) == (Subject.DRIVER, (), "driver-watch")
+    draft, watch = watched(1000, watch)
+    assert not draft.incidents
+    draft, _ = watched(
+        1000, DriverWatch(MONO, alarmed=True), handed=replace(incident, stage=Stage.HANDED_OVER)
+    )
+    assert not draft.incidents
+
+
+@pytest.mark.parametrize("state", [DriverState.SLOW, DriverState.UNKNOWN, DriverState.ABSENT])
+def test_what_is_not_silence_is_never_counted(state: DriverState) -> None:
+    """Slow readings, our own broken worker and a driver that is not there alarm nobody here."""
+    draft, watch = watched(5000, DriverWatch(), state)
+    assert not draft.entries
+    assert not draft.incidents
+    assert watch == DriverWatch()
+
+
+def test_the_all_clear_is_on_record() -> None:
+    """When the driver is back, a note says so and a handed-over incident is released late, its end kept."""
+    draft, watch = watched(900, DriverWatch(MONO, alarmed=True))
+    (incident,) = draft.incidents.values()
+    handed = replace(incident, stage=Stage.HANDED_OVER)
+    draft, watch = watched(1200, watch, DriverState.RESPONSIVE, handed)
+    assert [entry.kind for entry in draft.entries] == [RecordKind.NOTE, RecordKind.LATE_RELEASE]
+    released = draft.incidents[handed.id]
+    assert (released.stage, released.released_at) == (Stage.HANDED_OVER, WALL + 1200)
+    assert watch == DriverWatch()
+
+
+def test_an_incident_that_asked_nothing_yet_stands_down() -> None:
+    """A driver that answers before the request went out needs none."""
+    draft, watch = watched(900, DriverWatch(MONO, alarmed=True))
+    (incident,) = draft.incidents.values()
+    again = Draft({incident.id: incident}, Ledger())
+    look = a_snapshot(at=MONO + 901, driver=DriverReading(DriverState.RESPONSIVE, MONO + 901))
+    watch_driver(again, look, POLICY, (watch, {}), Moment(MONO + 901, WALL + 901))
+    assert again.incidents[incident.id].stage is Stage.STOOD_DOWN
