@@ -23,7 +23,7 @@ _MOST_STACKS = 8
 _RECORD_SECONDS = 15.0
 _SCRIPT_SECONDS = 15.0
 _HEAD = re.compile(r"\s*(?P<tid>\d+)\s*", re.ASCII)
-_FRAME = re.compile(r"\s+(?P<address>[0-9a-f]+) (?P<symbol>[^\s(]+)(?:\+0x[0-9a-f]+)? \((?P<object>[^)]*)\)")
+_FRAME = re.compile(r"\s+(?P<address>[0-9a-f]+) (?P<symbol>[^\s(+]+)(?:\+0x[0-9a-f]+)? \((?P<object>[^)]*)\)")
 _KERNEL_ADDRESS = "ffff"
 """How an address of the kernel begins (16 digits, the upper half)."""
 

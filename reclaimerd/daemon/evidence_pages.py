@@ -10,6 +10,7 @@ from typing import Any
 
 from reclaimerd import __version__
 from reclaimerd.daemon.evidence import MOST_BYTES, Evidence
+from reclaimerd.host.proc_text import printable
 from reclaimerd.model.kernel import KernelLook, KernelTask
 from reclaimerd.model.reading import Known, text_of
 from reclaimerd.model.snapshot import ProcessReading
@@ -30,8 +31,8 @@ def as_json(evidence: Evidence, *, most_bytes: int = MOST_BYTES) -> Page:
 
 
 def as_text(page: Mapping[str, Any]) -> str:
-    """Return the same for people, from the JSON page."""
-    return "\n".join(_text_lines(page)) + "\n"
+    """Return the same for people, from the JSON page; whatever a name holds, it stays in its line."""
+    return "\n".join(map(printable, _text_lines(page))) + "\n"
 
 
 def _size(page: Page) -> int:

@@ -25,6 +25,8 @@ from reclaimerd.model.incident import Actor, ActorKind
 from reclaimerd.record.writer_claim import release
 
 Line = dict[str, object]
+EVIDENCE_SECONDS = 3.0
+"""How long a command that gave up waits for the evidence of what is stuck."""
 FIRST_LOOK_SECONDS = 12.0
 """`answer_within` once for each role (at most 10 s in all), and a margin."""
 
@@ -78,6 +80,7 @@ async def _answer(
         loop = asyncio.ensure_future(service.run())
         return await _before(loop, _answered(service, call, on_line))
     finally:
+        await service.finish_evidence(EVIDENCE_SECONDS)
         pacing.stop()
         with suppress(ReclaimerdError):
             if loop is not None:

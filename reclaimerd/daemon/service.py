@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from reclaimerd.daemon import entries
+from reclaimerd.daemon.auto_evidence import AutoEvidence
 from reclaimerd.daemon.cycle import Cycle
 from reclaimerd.daemon.engine import ROLES, Engine
+from reclaimerd.daemon.evidence_wiring import Investigator
 from reclaimerd.daemon.following import resumed
 from reclaimerd.daemon.notify import notify, watchdog_seconds
 from reclaimerd.daemon.opening import Moment, Order
@@ -58,6 +60,7 @@ class Service:
     _head_at: float = float("-inf")
     _head: object = None
     _ready: bool = False
+    _auto: AutoEvidence | None = None
 
     @property
     def cycle(self) -> Cycle:
@@ -169,12 +172,26 @@ class Service:
         """Put the end on record and close everything; bounded, also with a stuck worker."""
         try:
             async with asyncio.timeout(2.0):
+                await self.finish_evidence(0.5)
                 await self._remember(force=True)
                 record = entries.of_host(RecordKind.STOPPED, "asked to stop")
                 await self.cycle.joints.recorder.commit(Batch(entries=(record,)))
         except (ReclaimerdError, TimeoutError) as error:
             logs.error("stop_not_recorded", error=str(error))
         await self.engine.close()
+
+    async def finish_evidence(self, seconds: float) -> None:
+        """Wait for evidence that is being collected, at most this long."""
+        if self._auto is not None:
+            await self._auto.finish(seconds)
+
+    def _collect_evidence(self) -> None:
+        snapshot = self.cycle.state.snapshot
+        if self.engine.recorder is None or snapshot is None or not snapshot.plights:
+            return
+        if self._auto is None:
+            self._auto = AutoEvidence(Investigator(self.engine))
+        self._auto.start(self.cycle)
 
     async def _one_pass(self, began: float) -> float:
         """Make one pass, and return when the next is due."""
@@ -201,6 +218,7 @@ class Service:
             self._in_pass = False
         self.last_pass_at, self.last_pass_seconds = self.wall(), report.seconds
         await self.pacing.passed()
+        self._collect_evidence()
         await self._remember(force=False)
         if report.at_once:
             return began

@@ -72,7 +72,7 @@ class Probe:
 
     @property
     def left_if_we_end(self) -> ProcessRef | None:
-        """The worker that may outlive us, killed or still at work; keep it in the store for the next start."""
+        """The worker that may outlive us, killed or at work; keep it in the store for the next start."""
         return self._seat.left_if_we_end
 
     async def adopt_abandoned(self, ref: ProcessRef) -> None:

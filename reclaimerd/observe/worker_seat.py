@@ -224,7 +224,7 @@ class Seat:
 
     @property
     def left_if_we_end(self) -> ProcessRef | None:
-        """The worker that may outlive us: the abandoned one, else the one at work, which may hang just then."""
+        """The worker that may outlive us: the abandoned one, else the one at work (it may hang)."""
         left = self._still_abandoned()
         if left is not None:
             return left.ref

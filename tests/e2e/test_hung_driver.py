@@ -34,6 +34,8 @@ WORKERS: Table = {"answer_within": "500ms", "hung_after": "2s"}
 STOPS_WITHIN_SECONDS = 6.0
 """Promised are 5 s; this machine may be busy."""
 ANSWERS_WITHIN_SECONDS = 0.1
+ROLE = "\0--role\0nvml\0"
+"""What stands in the command line of an nvml worker."""
 
 
 @dataclass(slots=True)
@@ -110,9 +112,8 @@ def nvml_workers(daemon: Daemon) -> list[int]:
     found = []
     for task in Path(f"/proc/{daemon.pid}/task").iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):
-            for child in map(int, (task / "children").read_text().split()):
-                if "\0--role\0nvml\0" in Path(f"/proc/{child}/cmdline").read_text():
-                    found.append(child)
+            children = (task / "children").read_text().split()
+            found += [int(one) for one in children if ROLE in Path(f"/proc/{one}/cmdline").read_text()]
     return found
 
 
@@ -164,7 +165,7 @@ def manager(monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceManager]:
 
 
 def test_a_hung_driver_slows_nothing_down(manager: ServiceManager) -> None:
-    """Passes keep their pace, the watchdog is fed, calls are answered, one worker is left, its stack is told."""
+    """Passes keep their pace, the watchdog is fed, calls are answered, one worker is left, its stack told."""
     with hung_host() as host:
         daemon = host.start()
         worker = host.hang_until_abandoned(daemon)
@@ -196,7 +197,7 @@ def answer_seconds(rig: Rig) -> float:
 
 
 def test_who_holds_is_still_told_and_can_still_be_killed() -> None:
-    """Judged by /proc alone: `ps` has its row, `kill --force` ends it, exit 8, and it is not called reclaimed."""
+    """Judged by /proc alone: `ps` has its row, `kill --force` ends it, exit 8, never called reclaimed."""
     with hung_host() as host:
         daemon = host.start()
         pid = host.rig.launch("--ignore-term").pid
@@ -213,7 +214,7 @@ def test_who_holds_is_still_told_and_can_still_be_killed() -> None:
 
 
 def test_it_stops_in_time_and_no_restart_adds_a_second_stuck_worker() -> None:
-    """C18, C20: SIGTERM ends it in 5 s; started again, killed and started again: still the one stuck worker."""
+    """C18, C20: SIGTERM ends it in 5 s; started again, killed, started again: still one stuck worker."""
     with hung_host() as host:
         daemon = host.start()
         worker = host.hang_until_abandoned(daemon)
@@ -270,7 +271,7 @@ def test_a_driver_that_comes_back_is_read_again_within_one_pass() -> None:
 
 
 def test_slow_is_not_hung() -> None:
-    """C22: calls that answer late are read and used and called slow: no worker is killed, nothing is asked for."""
+    """C22: calls that answer late are used and called slow: no worker is killed, nothing is asked for."""
     workers: Table = {"answer_within": "300ms", "hung_after": "30s"}
     with hung_host(workers=workers, drain={"driver_alarm": "3s", "driver_drain_after": "4s"}) as host:
         daemon = host.start()
@@ -290,7 +291,7 @@ def test_slow_is_not_hung() -> None:
 
 
 def test_a_long_silence_is_an_alarm_then_one_drain_request_and_clears() -> None:
-    """Alarm at its time, once; at the next one request, handed over; the driver's return clears it, on record."""
+    """Alarm at its time, once; then one request, handed over; the driver's return clears it, on record."""
     with hung_host(drain={"driver_alarm": "3s", "driver_drain_after": "6s"}) as host:
         daemon = host.start()
         worker = host.hang_until_abandoned(daemon)
@@ -321,4 +322,22 @@ def test_a_long_silence_is_an_alarm_then_one_drain_request_and_clears() -> None:
         )
         assert not any("driver unresponsive" in line for line in host.rig.ctl("status").answer["attention"])
         assert len(drains(host.rig)) == 1
-        assert os.getpid() != worker
+
+
+def test_a_worker_that_was_stopped_is_no_silent_driver() -> None:
+    """SIGSTOP on our own worker is our trouble: said in `status`, and it neither alarms nor drains the node."""
+    workers: Table = {"answer_within": "500ms", "hung_after": "1h"}
+    with hung_host(workers=workers, drain={"driver_alarm": "1s", "driver_drain_after": "2s"}) as host:
+        daemon = host.start()
+        (worker,) = nvml_workers(daemon)
+        os.kill(worker, signal.SIGSTOP)
+        wait_until(lambda: "stopped" in host.driver["text"], "it is said")
+        until = time.monotonic() + 4
+        while time.monotonic() < until:
+            host.rig.passes(1)
+        assert host.rig.records("alarm") == []
+        assert host.rig.records("incident_opened") == []
+        assert drains(host.rig) == []
+        os.kill(worker, signal.SIGCONT)
+        wait_until(lambda: host.driver["state"] in {"responsive", "slow"}, "it is read again")
+        assert nvml_workers(daemon) == [worker]

@@ -88,7 +88,11 @@ def test_newer_forms_of_the_line_are_known_and_others_are_none() -> None:
     """Newer kernels add why it waits; any other line names no task."""
     newer = "INFO: task dd:42 blocked in I/O wait for more than 122 seconds."
     assert parse_hung_task(newer) == HungTask("dd", 42, 122)
-    for line in ("INFO: task dd:42 exited", "task dd:42 blocked", "INFO: task dd:x blocked for more than 1 seconds."):
+    for line in (
+        "INFO: task dd:42 exited",
+        "task dd:42 blocked",
+        "INFO: task dd:x blocked for more than 1 seconds.",
+    ):
         assert parse_hung_task(line) is None
 
 

@@ -1,4 +1,4 @@
-"""A process table of thousands: one tiny program that forks itself without end, in a PID namespace of its own.
+"""A process table of thousands: one tiny program's children, in a PID namespace of its own.
 
 Children share the parent's memory (clone without CLONE_THREAD), so each costs the kernel some 30 KiB. The
 end of the first one takes all the others along. Root only; built by gcc when it is needed.
@@ -43,8 +43,11 @@ static int first(void *words) {
     long made = 0;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (stacks == MAP_FAILED) return 1;
-    while (made < count && clone(sleeper, stacks + (made + 1) * STACK, CLONE_VM | CLONE_FS | SIGCHLD, NULL) > 0)
+    while (made < count) {
+        char *top = stacks + (made + 1) * STACK;
+        if (clone(sleeper, top, CLONE_VM | CLONE_FS | SIGCHLD, NULL) < 0) break;
         made++;
+    }
     printf("%ld\n", made);
     fflush(stdout);
     for (;;) pause();
@@ -62,22 +65,19 @@ int main(int argc, char **words) {
 
 def why_unavailable(count: int) -> str:
     """Return why so many processes can't be made here, or ""."""
-    if os.geteuid() != 0:
-        return "needs root"
-    if shutil.which("gcc") is None:
-        return "no gcc to build the sleeper"
     threads_max = int(Path("/proc/sys/kernel/threads-max").read_text(encoding="ascii"))
-    if count + SPARE_PIDS > threads_max:
-        return f"the kernel allows {threads_max} threads in all"
-    if not os.access(PID_MAX, os.W_OK) and _pid_max() < count + SPARE_PIDS:
-        return f"pid_max is {_pid_max()} and can't be raised here"
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if free < 2 * count * BYTES_EACH:
-        return f"too little memory: {free >> 20} MiB are free"
+    free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
-    if limit != resource.RLIM_INFINITY and limit < count + SPARE_PIDS:
-        return f"this user may have {limit} processes"
-    return ""
+    wanted = count + SPARE_PIDS
+    reasons = {
+        "needs root": os.geteuid() != 0,
+        "no gcc to build the sleeper": shutil.which("gcc") is None,
+        f"the kernel allows {threads_max} threads in all": wanted > threads_max,
+        "pid_max is too low and can't be raised": not os.access(PID_MAX, os.W_OK) and _pid_max() < wanted,
+        f"too little memory: {free_bytes >> 20} MiB are free": free_bytes < 2 * count * BYTES_EACH,
+        f"this user may have {limit} processes": limit != resource.RLIM_INFINITY and limit < wanted,
+    }
+    return next((reason for reason, stands in reasons.items() if stands), "")
 
 
 def _pid_max() -> int:
