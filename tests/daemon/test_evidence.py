@@ -31,7 +31,7 @@ class World:
 
     answers: Mapping[int, KernelAnswer]
     process: ProcessReading | str = "not read"
-    log: KernelLog = KernelLog(())
+    log: KernelLog = field(default_factory=lambda: KernelLog(()))
     children: Sequence[int] = ()
     hangs: bool = False
     now: float = MONO

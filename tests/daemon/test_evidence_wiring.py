@@ -79,7 +79,7 @@ def test_what_is_no_pid_is_400() -> None:
 
 @pytest.mark.process
 def test_evidence_of_a_living_process_names_it_masked_and_the_driver(tmp_path: Path) -> None:
-    """The real worker's reading: program, masked arguments, parents, and what the last pass saw of the driver."""
+    """The real worker's reading: masked arguments, parents, and what the last pass saw of the driver."""
     with child(PAUSE, "--password=hunter2") as started:
         page = investigate(tmp_path, lambda one: one.evidence(started.pid))
     assert page["pid"] == started.pid

@@ -11,6 +11,7 @@ from reclaimerd.daemon.stuck_scan import StuckReport, StuckSettings, find_stuck,
 from reclaimerd.errors import ReclaimerdError
 from reclaimerd.host.wire import to_wire
 from reclaimerd.model.kernel import KernelLook
+from reclaimerd.model.reading import Known
 from reclaimerd.model.snapshot import PF_KTHREAD
 from reclaimerd.observe.answers import Answer, Answered, Failed, Silent
 from reclaimerd.observe.kernel_scan import KernelScan, Suspect, Touch
@@ -105,8 +106,8 @@ def test_a_moving_exit_that_releases_is_told_as_leaving_for_long_and_not_as_stuc
     """It leaves through every look, its memory falls: too long to be left out, not called stuck."""
 
     def freeing(look: KernelLook) -> KernelLook:
-        left = getattr(look.cgroup_bytes, "value", 0) - (1 << 29)
-        return replace(busier(look), cgroup_bytes=replace(look.cgroup_bytes, value=left))
+        assert isinstance(look.cgroup_bytes, Known)
+        return replace(busier(look), cgroup_bytes=Known(look.cgroup_bytes.value - (1 << 29)))
 
     row = found(Worker([suspect(exiting(100, "", "R"), Touch.UNKNOWN)], {100: freeing})).rows[0]
     assert row.leaving == "progressing"

@@ -82,7 +82,7 @@ def test_no_right_or_no_log_is_said_and_raises_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.root
 def test_the_real_log_is_read_without_a_wait_and_a_program_frames_nobody() -> None:
-    """On the machine's own log: it ends at once, and our own line that reads like the kernel's is not in it."""
+    """The machine's own log: it ends at once, and our line that reads like the kernel's is not in it."""
     mark = f"INFO: task reclaimerd-test:{os.getpid()} blocked for more than 120 seconds."
     try:
         with Path("/dev/kmsg").open("w", encoding="ascii") as log:

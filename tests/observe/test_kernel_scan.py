@@ -124,7 +124,7 @@ def test_modules_of_drivers_are_known(module: str) -> None:
 
 
 def test_device_nodes_are_found_by_number_and_none_is_opened(tmp_path: Path) -> None:
-    """nvidiactl always, other majors from the kernel's list; a plain file named like a node is none."""
+    """195:255 always, other majors from the kernel's list; a plain file named like a node is none."""
     devices = tmp_path / "devices"
     devices.write_text("Character devices:\n195 nvidia\n510 nvidia-uvm\n\nBlock devices:\n8 sd\n")
     (tmp_path / "nvidia0").write_text("no node")

@@ -213,12 +213,23 @@ def why_no_freezer(version: str) -> str:
     return ""
 
 
+class NoCoreReaderError(Exception):
+    """This machine lets us have no core dumped to a program."""
+
+
+def _write_pattern(pattern: str) -> None:
+    try:
+        CORE_PATTERN.write_text(pattern)
+    except OSError as error:
+        raise NoCoreReaderError(f"core_pattern can't be written: {error.strerror}") from error
+
+
 @contextmanager
 def dumping_core(folder: Path) -> Iterator[int]:
     """Give the pid of a process whose core goes to a reader that reads nothing; the pattern is put back.
 
     core_pattern is the whole host's: it is ours only until the kernel has started the reader. Raises
-    OSError when it can't be written or the kernel starts no reader.
+    NoCoreReaderError when it can't be written or the kernel starts no reader.
     """
     note = folder / "reader"
     reader = folder / "slow"
@@ -227,15 +238,15 @@ def dumping_core(folder: Path) -> Iterator[int]:
     before = CORE_PATTERN.read_text(encoding="utf-8").rstrip("\n")
     with child(CRASH) as started:
         try:
-            CORE_PATTERN.write_text(f"|{reader}")
+            _write_pattern(f"|{reader}")
             started.send_signal(signal.SIGABRT)
             deadline = time.monotonic() + BOUND_SECONDS
             while not note.exists():
                 if time.monotonic() > deadline:
-                    raise OSError("the kernel started no reader of the core")
+                    raise NoCoreReaderError("the kernel started no reader of the core")
                 time.sleep(0.01)
         finally:
-            CORE_PATTERN.write_text(before)
+            _write_pattern(before)
         reader_fd = os.pidfd_open(int(note.read_text()))
         try:
             yield started.pid
