@@ -10,6 +10,12 @@ from reclaimerd.model.identity import DeviceNumber, FileIdentity, GpuUuid, Incid
 from reclaimerd.model.incident import Actor, ActorKind, Incident, Plan, Stage, Target
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import DEFAULT_STAGES, GpuSpan, Mode, Policy, Rule, Scope, Selector, Threshold
+from reclaimerd.model.process import (
+    ProcessReading,
+    TaskReading,
+    Workload,
+    WorkloadKind,
+)
 from reclaimerd.model.reading import Absent, Known
 from reclaimerd.model.snapshot import (
     ContextKind,
@@ -19,14 +25,10 @@ from reclaimerd.model.snapshot import (
     GpuProcess,
     GpuReading,
     Holder,
-    ProcessReading,
     RecoveryAction,
     ScanCoverage,
     Snapshot,
-    TaskReading,
     Utilisation,
-    Workload,
-    WorkloadKind,
 )
 from reclaimerd.model.step import Step
 

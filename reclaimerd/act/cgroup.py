@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from reclaimerd.model.identity import FileIdentity
-from reclaimerd.model.snapshot import Workload, WorkloadKind
+from reclaimerd.model.process import (
+    Workload,
+    WorkloadKind,
+)
 
 MAX_DIRECTORIES = 1024
 MAX_MEMBERS = 8192

@@ -16,7 +16,7 @@ from reclaimerd.act.signals import SIDE_BY_SIDE, SignalOrder, send
 from reclaimerd.model.incident import ActorKind, Outcome, OutcomeKind, Stage, TargetOutcome
 from reclaimerd.model.policy import Scope
 from reclaimerd.model.ports import DrainPort, LookAgainPort, ResetPort
-from reclaimerd.model.snapshot import WorkloadKind
+from reclaimerd.model.process import WorkloadKind
 from reclaimerd.model.step import DrainRequest, Permit, Step
 
 OPEN_AT_ONCE = 256

@@ -16,7 +16,7 @@ from reclaimerd.act.signals import SignalOrder, send
 from reclaimerd.model.identity import FileIdentity, IncidentId, ProcessRef
 from reclaimerd.model.incident import OutcomeKind, TargetOutcome
 from reclaimerd.model.ports import LookAgainPort
-from reclaimerd.model.snapshot import Workload
+from reclaimerd.model.process import Workload
 from reclaimerd.model.step import Step
 
 ROUNDS = 8

@@ -3,7 +3,6 @@
 They look and act on nothing. `doctor` asks neither the daemon nor NVML: it works while both hang.
 """
 
-import asyncio
 import json
 import os
 from pathlib import Path
@@ -90,6 +89,8 @@ def doctor(settings: Settings, stuck: bool) -> int:  # noqa: FBT001  # click cal
     if not stuck:
         raise click.UsageError("say what to look for: --stuck")
     # The engine's eyes are heavy, and only this command needs them without a daemon.
+    import asyncio  # noqa: PLC0415
+
     from reclaimerd.daemon.stuck_scan import find_stuck_here, simulated_devices  # noqa: PLC0415
 
     devices = () if settings.simulate is None else simulated_devices(settings.simulate)

@@ -40,7 +40,8 @@ from reclaimerd.model.incident import ActorKind, Incident, Stage
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import Policy
 from reclaimerd.model.ports import Look
-from reclaimerd.model.snapshot import ProcessReading, Snapshot
+from reclaimerd.model.process import ProcessReading
+from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.verdict import Protection
 
 

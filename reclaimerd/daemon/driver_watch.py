@@ -15,7 +15,14 @@ from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.identity import IncidentId, ProcessRef
 from reclaimerd.model.incident import Actor, ActorKind, Incident, Plan, Stage, Subject, Target
 from reclaimerd.model.policy import ListedStage, Policy, Scope
-from reclaimerd.model.snapshot import DriverState, Snapshot, Workload, WorkloadKind
+from reclaimerd.model.process import (
+    Workload,
+    WorkloadKind,
+)
+from reclaimerd.model.snapshot import (
+    DriverState,
+    Snapshot,
+)
 
 ACTOR_NAME = "driver-watch"
 

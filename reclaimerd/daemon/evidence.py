@@ -20,8 +20,8 @@ from reclaimerd.judge.signatures import lock_waited_for
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.kernel import KernelLook, Plight
 from reclaimerd.model.policy import Signature
+from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.reading import Known
-from reclaimerd.model.snapshot import ProcessReading
 from reclaimerd.observe.answers import UnreadableProcess
 from reclaimerd.observe.kernel_log import KernelLog, LogLine
 from reclaimerd.observe.kernel_looks import KernelAnswer

@@ -12,8 +12,8 @@ from reclaimerd import __version__
 from reclaimerd.daemon.evidence import MOST_BYTES, Evidence
 from reclaimerd.host.proc_text import printable
 from reclaimerd.model.kernel import KernelLook, KernelTask
+from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.reading import Known, text_of
-from reclaimerd.model.snapshot import ProcessReading
 
 SCHEMA = 1
 Page = dict[str, Any]

@@ -18,7 +18,11 @@ from reclaimerd.daemon.views import driver_view
 from reclaimerd.errors import RecordError
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.kernel import Plight
-from reclaimerd.model.snapshot import ProcessLook, ProcessReading, Snapshot
+from reclaimerd.model.process import (
+    ProcessLook,
+    ProcessReading,
+)
+from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.observe.answers import Answered, UnreadableProcess
 from reclaimerd.observe.kernel_log import KernelLog
 from reclaimerd.observe.kernel_looks import KernelAnswer, ask_kernel_log, ask_kernel_looks

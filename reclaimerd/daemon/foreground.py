@@ -18,7 +18,7 @@ from reclaimerd.daemon.entries import of_host
 from reclaimerd.daemon.http_server import Answer, Call
 from reclaimerd.daemon.pacing import Pacing
 from reclaimerd.daemon.service import Service
-from reclaimerd.daemon.wiring import build
+from reclaimerd.daemon.wiring import build, start_workers
 from reclaimerd.errors import ReclaimerdError
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.incident import Actor, ActorKind
@@ -69,10 +69,16 @@ async def _answer(
     options: ForegroundOptions, call: Call, on_line: Callable[[Line], None] | None
 ) -> ForegroundReply:
     paths = Paths(options.state_dir, options.log_dir, options.socket, options.config, options.simulate)
-    loaded = load(options.config, enforce_ownership=True)
+    probes = await start_workers(paths)
+    try:
+        loaded = load(options.config, enforce_ownership=True)
+    except BaseException:
+        for probe in probes:
+            await probe.close()
+        raise
     pacing = Pacing(asyncio.get_running_loop().time)
     choice = Choice(foreground=True, read_only=call.method == "GET", takeover=options.takeover)
-    engine = await build(paths, choice, loaded, pacing.wake)
+    engine = await build(paths, choice, loaded, pacing.wake, probes)
     service = Service(engine, pacing)
     loop: asyncio.Future[None] | None = None
     try:

@@ -12,7 +12,8 @@ from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.incident import ActorKind
 from reclaimerd.model.policy import Policy
 from reclaimerd.model.ports import LastLook, NoLongerRight, StillRight
-from reclaimerd.model.snapshot import ProcessReading, Snapshot
+from reclaimerd.model.process import ProcessReading
+from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.step import Step
 from reclaimerd.observe.probe import Gone, Probe, UnreadableProcess
 

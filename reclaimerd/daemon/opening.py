@@ -8,8 +8,9 @@ from reclaimerd.judge.evaluate import effective_mode
 from reclaimerd.model.identity import AttemptId, IncidentId, ProcessRef
 from reclaimerd.model.incident import Actor, ActorKind, Incident, Plan, Target
 from reclaimerd.model.policy import ListedStage, Mode, Policy, Rule, Scope
+from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.reading import Known, text_of
-from reclaimerd.model.snapshot import ProcessReading, Snapshot
+from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.verdict import Verdict
 
 

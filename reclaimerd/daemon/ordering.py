@@ -12,7 +12,8 @@ from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.incident import ActorKind, Incident, Plan
 from reclaimerd.model.policy import ListedStage, Policy, Scope
-from reclaimerd.model.snapshot import ProcessReading, Snapshot
+from reclaimerd.model.process import ProcessReading
+from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.verdict import Ruling
 
 

@@ -1,8 +1,13 @@
 """One GPU, one holder, one process as plain JSON: rows of what people read. Pure."""
 
 from reclaimerd.judge.exit_path import state_word
+from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.reading import Known, known_or_none, text_of
-from reclaimerd.model.snapshot import GpuReading, Holder, ProcessReading, Snapshot
+from reclaimerd.model.snapshot import (
+    GpuReading,
+    Holder,
+    Snapshot,
+)
 from reclaimerd.model.verdict import Verdict
 
 Json = dict[str, object]

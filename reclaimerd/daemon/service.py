@@ -28,7 +28,8 @@ from reclaimerd.errors import CorruptStoreError, ReclaimerdError, RecordError, U
 from reclaimerd.model.audit_record import AuditEntry, RecordKind
 from reclaimerd.model.policy import Scope
 from reclaimerd.model.ports import Batch
-from reclaimerd.model.snapshot import DriverState, ProcessLook
+from reclaimerd.model.process import ProcessLook
+from reclaimerd.model.snapshot import DriverState
 from reclaimerd.observe.probe import Answered
 from reclaimerd.record import logs
 from reclaimerd.record.store import AbandonedWorker, Remembered
@@ -56,6 +57,7 @@ class Service:
     last_error: str = ""
     _remembered_at: float = field(default=0.0)
     _remembered: object = None
+    _workers: tuple[AbandonedWorker, ...] = ()
     _in_pass: bool = False
     _head_at: float = float("-inf")
     _head: object = None
@@ -254,14 +256,16 @@ class Service:
         """Keep who holds what, and the workers, for the next start; not more often than it pays."""
         recorder = self.engine.recorder
         now = self.cycle.joints.clock()
-        if recorder is None or (not force and now < self._remembered_at + REMEMBER_EVERY_SECONDS):
-            return
-        holders, baselines = self.engine.sampler.memory()
         abandoned = tuple(
             AbandonedWorker(role, probe.left_if_we_end)
             for role, probe in zip(ROLES, self.engine.probes, strict=True)
             if probe.left_if_we_end is not None
         )
+        # A new worker at once: it may hang just when we are killed, and must be found again.
+        in_time = now >= self._remembered_at + REMEMBER_EVERY_SECONDS or abandoned != self._workers
+        if recorder is None or not (force or in_time):
+            return
+        holders, baselines = self.engine.sampler.memory()
         kept = (tuple((one.ref, one.gpu) for one in holders), baselines, abandoned)
         if kept == self._remembered and not force:
             return
@@ -270,4 +274,4 @@ class Service:
         except RecordError as error:
             self._warn("memory_not_kept", error=str(error))
             return
-        self._remembered, self._remembered_at = kept, now
+        self._remembered, self._remembered_at, self._workers = kept, now, abandoned

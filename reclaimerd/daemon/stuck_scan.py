@@ -21,7 +21,14 @@ from reclaimerd.judge.signatures import ab_ba
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.kernel import KernelLook, KernelTask, Leaving, Plight, TaskCondition
 from reclaimerd.model.policy import Signature, WorkerSettings
+from reclaimerd.model.process import (
+    DEAD_STATES,
+    PF_DUMPCORE,
+    PF_EXITING,
+    PF_POSTCOREDUMP,
+)
 from reclaimerd.model.reading import Known
+from reclaimerd.observe.answers import UnreadableProcess
 from reclaimerd.observe.kernel_looks import Asking, ask_kernel_looks, ask_kernel_scan
 from reclaimerd.observe.kernel_scan import Suspect, Touch, busy_frame
 from reclaimerd.observe.probe import Probe
@@ -30,6 +37,9 @@ Json = dict[str, object]
 SCAN_SECONDS = 8.0
 _SHOWN_FRAMES = 24
 _SAMPLES = 3
+_LEAVING = PF_EXITING | PF_POSTCOREDUMP | PF_DUMPCORE
+_MORE_ROUNDS = 3
+"""For suspects that could not be looked at in each round."""
 _TROUBLE = frozenset(
     {Leaving.STUCK_BLOCKED, Leaving.STUCK_SPINNING, Leaving.NO_RELEASE, Leaving.UNDETERMINED}
 )
@@ -37,7 +47,11 @@ _TROUBLE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class StuckSettings:
-    """How often and how far apart to look, and the known places."""
+    """How often (at least 5 times) and how far apart to look, and the known places.
+
+    A verdict counts a pause between two looks for a third of its patience at most, so fewer looks than
+    five never reach it.
+    """
 
     looks: int = 6
     apart_seconds: float = 0.6
@@ -94,13 +108,17 @@ class StuckReport:
 
 @dataclass(slots=True)
 class _Watch:
-    """The looks so far, of those suspects that are still the same process."""
+    """The looks so far, of those suspects that are not known to be gone; `unread` is why one failed."""
 
     suspects: dict[ProcessRef, Suspect]
     looks: dict[ProcessRef, list[KernelLook]] = field(default_factory=dict)
-    skipped: list[str] = field(default_factory=list)
+    unread: dict[ProcessRef, str] = field(default_factory=dict)
     memory: PlightMemory = field(default_factory=PlightMemory)
-    plights: tuple[Plight, ...] = ()
+    plights: dict[ProcessRef, Plight] = field(default_factory=dict)
+
+    def lacks(self, count: int) -> bool:
+        """Tell whether a suspect has fewer looks than that."""
+        return any(len(self.looks[ref]) < count for ref in self.suspects)
 
 
 async def find_stuck_here(
@@ -134,32 +152,36 @@ async def find_stuck(
         raise ReclaimerdError(f"the tasks of this host could not be searched: {scan}", "try it again as root")
     watch = _Watch({one.look.ref: one for one in scan.suspects if one.touch is not Touch.NONE})
     _take(watch, [one.look for one in watch.suspects.values()], settings)
-    for _ in range(settings.looks - 1):
-        if not watch.suspects:
+    for _ in range(settings.looks - 1 + _MORE_ROUNDS):
+        if not watch.lacks(settings.looks):
             break
         await sleep(settings.apart_seconds)
         _take(watch, await _look_again(probe, watch), settings)
     watched = clock() - began
     rows = tuple(row for ref in watch.suspects if (row := _row(ref, watch, settings, watched)) is not None)
     latest = {ref.pid: looks[-1] for ref, looks in watch.looks.items() if ref in watch.suspects}
-    deadlock = ab_ba(watch.plights, latest)
+    deadlock = ab_ba([watch.plights[ref] for ref in watch.suspects if ref in watch.plights], latest)
     notes = () if deadlock is None else (deadlock,)
-    return StuckReport(rows, watched, scan.processes, scan.tasks, (*scan.skipped, *watch.skipped), notes)
+    return StuckReport(rows, watched, scan.processes, scan.tasks, scan.skipped, notes)
 
 
 async def _look_again(probe: Asking, watch: _Watch) -> list[KernelLook]:
-    """Return a new look at each suspect; one that is gone, or another process by now, is let go."""
+    """Return a new look at each suspect; one that is gone, or another process by now, is let go.
+
+    One that could not be looked at stays a suspect: a busy host, or a lock that it holds itself, must
+    not make it vanish.
+    """
     answers = await ask_kernel_looks(probe, [ref.pid for ref in watch.suspects])
     found: list[KernelLook] = []
     for ref in list(watch.suspects):
         answer = answers[ref.pid]
-        if isinstance(answer, KernelLook) and answer.ref == ref:
-            found.append(answer)
-            continue
-        why = getattr(answer, "why", "")
-        if why:
-            watch.skipped.append(f"pid {ref.pid}: {why}")
-        del watch.suspects[ref]
+        match answer:
+            case KernelLook() if answer.ref == ref:
+                found.append(answer)
+            case UnreadableProcess(why=why):
+                watch.unread[ref] = why
+            case _:
+                del watch.suspects[ref]
     return found
 
 
@@ -169,9 +191,10 @@ def _take(watch: _Watch, looks: Sequence[KernelLook], settings: StuckSettings) -
         watch.looks.setdefault(look.ref, []).append(look)
     killed = {ref: seen[0].at for ref, seen in watch.looks.items() if _kill_pending(seen[0])}
     now = max((look.at for look in looks), default=0.0)
-    watch.plights, watch.memory = advance(
-        watch.memory, looks, Beside(killed_at=killed), settings.plights(), now
-    )
+    found, watch.memory = advance(watch.memory, looks, Beside(killed_at=killed), settings.plights(), now)
+    for look in looks:
+        watch.plights.pop(look.ref, None)
+    watch.plights |= {plight.ref: plight for plight in found}
 
 
 def _kill_pending(look: KernelLook) -> bool:
@@ -180,30 +203,62 @@ def _kill_pending(look: KernelLook) -> bool:
 
 def _row(ref: ProcessRef, watch: _Watch, settings: StuckSettings, watched: float) -> StuckRow | None:
     """Return the row of a suspect that stayed in trouble through every look; None for the others."""
-    suspect, looks = watch.suspects[ref], watch.looks[ref]
-    plight = next((one for one in watch.plights if one.ref == ref), None)
-    if len(looks) < settings.looks or (plight is None and not suspect.kernel_thread):
-        return None
-    if plight is None or (suspect.kernel_thread and plight.leaving is Leaving.NOT_LEAVING):
+    suspect, looks, plight = watch.suspects[ref], watch.looks[ref], watch.plights.get(ref)
+    leaving, text = "", ""
+    if len(looks) < settings.looks:
+        leaving = Leaving.UNDETERMINED.value
+        text = f"it could not be looked at again: {watch.unread.get(ref, 'no time')}; hands off"
+    elif suspect.kernel_thread and (plight is None or plight.leaving is Leaving.NOT_LEAVING):
         return _busy_thread(suspect, looks, watched)
-    if not _is_trouble(plight, settings):
+    elif plight is None or not _is_trouble(plight, looks):
         return None
     return StuckRow(
-        ref, looks[-1].comm, suspect.kernel_thread, plight.condition.value, plight.leaving.value,
-        watched, plight.text, suspect.touch, suspect.touch_text, plight.signature,
-        plight.fault_domain.value if plight.signature else "", suspect.task_count,
-        _states(looks[-1]), _stack(looks),
-    )  # fmt: skip
+        ref,
+        looks[-1].comm,
+        suspect.kernel_thread,
+        condition="unknown" if plight is None else plight.condition.value,
+        leaving=leaving or ("" if plight is None else plight.leaving.value),
+        watched_seconds=watched,
+        text=text or ("" if plight is None else plight.text),
+        touch=suspect.touch,
+        touch_text=suspect.touch_text,
+        signature="" if plight is None else plight.signature,
+        fault_domain="" if plight is None or not plight.signature else plight.fault_domain.value,
+        tasks=suspect.task_count,
+        states=_states(looks[-1]),
+        stack=_stack(looks),
+    )
 
 
-def _is_trouble(plight: Plight, settings: StuckSettings) -> bool:
-    """Tell whether it is stuck, or has been leaving or in one wait through every look."""
+def _is_trouble(plight: Plight, looks: Sequence[KernelLook]) -> bool:
+    """Tell whether it is stuck, or has been leaving or in one and the same wait through every look."""
     if plight.leaving in _TROUBLE:
         return True
-    lasting = plight.looks >= settings.looks
-    leaves = plight.leaving is Leaving.PROGRESSING
-    waits = plight.leaving is Leaving.NOT_LEAVING and plight.condition is TaskCondition.BLOCKED
-    return lasting and (leaves or waits)
+    if plight.leaving is Leaving.PROGRESSING:
+        return _leaves_throughout(looks)
+    return plight.condition is TaskCondition.BLOCKED and _waits_still(looks)
+
+
+def _leaves_throughout(looks: Sequence[KernelLook]) -> bool:
+    """Tell whether one and the same task was leaving in every look, however it moved."""
+
+    def leaving(look: KernelLook) -> set[int]:
+        return {task.tid for task in look.tasks if task.flags & _LEAVING and task.state not in DEAD_STATES}
+
+    return bool(set.intersection(*map(leaving, looks)))
+
+
+def _waits_still(looks: Sequence[KernelLook]) -> bool:
+    """Tell whether a task was blocked in every look and was never once scheduled between them."""
+
+    def blocked(look: KernelLook) -> set[tuple[int, int, int, int]]:
+        return {
+            (task.tid, task.cpu_ticks, task.voluntary_switches, task.involuntary_switches)
+            for task in look.tasks
+            if task.state == "D"
+        }
+
+    return bool(set.intersection(*map(blocked, looks)))
 
 
 def _busy_thread(suspect: Suspect, looks: Sequence[KernelLook], watched: float) -> StuckRow | None:

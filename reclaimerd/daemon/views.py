@@ -9,11 +9,11 @@ from reclaimerd.daemon.telling import stages_of
 from reclaimerd.judge.signatures import ab_ba
 from reclaimerd.model.incident import ENDS, Incident
 from reclaimerd.model.ledger import SpendKind
+from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.reading import known_or_none
 from reclaimerd.model.snapshot import (
     DriverReading,
     DriverState,
-    ProcessReading,
     Snapshot,
 )
 

@@ -34,7 +34,7 @@ from reclaimerd.judge.exit_path import state_word
 from reclaimerd.judge.plight import PlightSettings
 from reclaimerd.judge.protections import Ours
 from reclaimerd.model.identity import ProcessRef
-from reclaimerd.model.policy import Policy, Signature
+from reclaimerd.model.policy import Policy, Signature, WorkerSettings
 from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.step import DrainRequest, Step
 from reclaimerd.observe.exits import ExitWatch
@@ -44,20 +44,41 @@ from reclaimerd.record.opening import Places, open_records
 from reclaimerd.record.recorder import Recorder
 from reclaimerd.record.store import Stored
 
+Probes = tuple[Probe, Probe, Probe]
+"""Ends of the workers: nvml, procfs, and the one that looks at who comes to the door."""
 
-async def build(paths: Paths, choice: Choice, loaded: LoadedPolicy, wake: Callable[[], None]) -> Engine:
+
+async def start_workers(paths: Paths) -> Probes:
+    """Return the probes, the first two workers starting: each takes a tenth of a second to be ready.
+
+    For a caller that has more to prepare meanwhile. A worker opens no driver before it is asked, and
+    one whose predecessor turns out to be abandoned and alive is ended without a question.
+    """
+    limits = WorkerSettings()
+    nvml = Probe("nvml", _command("nvml", paths.simulate), limits)
+    procfs = Probe("procfs", _command("procfs", None), limits)
+    door = Probe("door", _command("procfs", None), limits)
+    nvml.explain_by(procfs.read_stack)
+    for probe in (nvml, procfs):
+        await probe.start()
+    return nvml, procfs, door
+
+
+async def build(
+    paths: Paths, choice: Choice, loaded: LoadedPolicy, wake: Callable[[], None], probes: Probes | None = None
+) -> Engine:
     """Return an engine, its records open and its memory loaded.
 
-    `wake` asks for an early pass (a watched process ended). Raises WriterBusyError,
-    CorruptStoreError, RecordError.
+    `wake` asks for an early pass (a watched process ended). `probes` are those of `start_workers`, if
+    it was called before; they are closed when this fails. Raises WriterBusyError, CorruptStoreError,
+    RecordError.
     """
     boot_id = read_boot_id()
     me = read_own_ref(boot_id)
     policy = loaded.policy
-    nvml = Probe("nvml", _command("nvml", paths.simulate), policy.workers)
-    procfs = Probe("procfs", _command("procfs", None), policy.workers)
-    door = Probe("door", _command("procfs", None), policy.workers)
-    nvml.explain_by(procfs.read_stack)
+    nvml, procfs, door = await start_workers(paths) if probes is None else probes
+    for probe in (nvml, procfs, door):
+        probe.take_limits(policy.workers)
     exits = ExitWatch(lambda _ref: wake())
     clocks = (time.monotonic, time.time)
     sampler = Sampler(nvml, procfs, sampler_settings(policy, boot_id), exits, clocks)
@@ -77,7 +98,7 @@ class _Unfinished:
     choice: Choice
     current: Current
     sampler: Sampler
-    probes: tuple[Probe, Probe, Probe]
+    probes: Probes
     exits: ExitWatch
     me: ProcessRef
 
@@ -100,8 +121,6 @@ async def _finish(part: _Unfinished) -> Engine:
             raise
         part.sampler.recall(stored.remembered, stored.baselines)
         await _adopt(part, stored)
-    for probe in part.probes[:2]:  # both at once: each takes a tenth of a second until it is ready
-        await probe.start()
     holder: list[Cycle] = []
     looker = LastLooker(part.probes[1], lambda: _judged(holder[0]))
     executor = _executor(part, looker, recorder, holder)

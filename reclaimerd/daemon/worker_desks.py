@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING, Protocol, Self
 from reclaimerd.host.wire import to_wire
 from reclaimerd.model.identity import DeviceNumber
 from reclaimerd.model.ports import NvmlPort
-from reclaimerd.model.snapshot import DEAD_STATES, PF_EXITING, PF_POSTCOREDUMP
+from reclaimerd.model.process import (
+    DEAD_STATES,
+    PF_EXITING,
+    PF_POSTCOREDUMP,
+)
 
 if TYPE_CHECKING:
     from reclaimerd.observe.known_looks import SentLooks

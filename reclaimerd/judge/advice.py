@@ -10,8 +10,13 @@ from typing import assert_never
 from reclaimerd.judge.culprits import culprit_of, waits_for_namespace
 from reclaimerd.model.kernel import KernelLook, Leaving, Plight, Signature, TaskCondition
 from reclaimerd.model.policy import FaultDomain
+from reclaimerd.model.process import (
+    DEAD_STATES,
+    PF_EXITING,
+    PF_KTHREAD,
+    PF_POSTCOREDUMP,
+)
 from reclaimerd.model.reading import Known
-from reclaimerd.model.snapshot import DEAD_STATES, PF_EXITING, PF_KTHREAD, PF_POSTCOREDUMP
 
 _MINUTE_SECONDS = 60
 _HOUR_SECONDS = 3600

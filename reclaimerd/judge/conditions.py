@@ -8,7 +8,12 @@ from typing import assert_never
 from reclaimerd.model.identity import GpuUuid, ProcessRef
 from reclaimerd.model.policy import GpuSpan, Rule, Threshold
 from reclaimerd.model.reading import Absent, Known, Unreadable, text_of
-from reclaimerd.model.snapshot import GpuProcess, GpuReading, Holder, Snapshot
+from reclaimerd.model.snapshot import (
+    GpuProcess,
+    GpuReading,
+    Holder,
+    Snapshot,
+)
 from reclaimerd.model.verdict import Sustained
 
 _GIB = 1024**3

@@ -14,7 +14,11 @@ from reclaimerd.judge.stack_frames import GPU_MODULES, bare, certain, inside
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.kernel import Frame, KernelLook, KernelTask, Signature, TaskCondition
 from reclaimerd.model.policy import FaultDomain
-from reclaimerd.model.snapshot import DEAD_STATES, PF_EXITING, PF_POSTCOREDUMP
+from reclaimerd.model.process import (
+    DEAD_STATES,
+    PF_EXITING,
+    PF_POSTCOREDUMP,
+)
 
 _CHILD_WAITS = frozenset(
     {"do_wait", "__do_wait", "kernel_wait4", "do_wait4", "kernel_waitid", "wait_for_vfork_done"}

@@ -21,7 +21,11 @@ from reclaimerd.model.incident import (
 )
 from reclaimerd.model.policy import FaultDomain
 from reclaimerd.model.reading import Known
-from reclaimerd.model.snapshot import DriverState, RecoveryAction, Snapshot
+from reclaimerd.model.snapshot import (
+    DriverState,
+    RecoveryAction,
+    Snapshot,
+)
 from reclaimerd.model.step import DrainReason
 
 _REBOOT = frozenset(

@@ -25,7 +25,12 @@ from reclaimerd.judge.protections import Ours, exe_doubt, looks_protected, prote
 from reclaimerd.judge.selectors import Match, Patterns, Tri, matches
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.policy import GpuSpan, Mode, Policy, Rule, RuleAction
-from reclaimerd.model.snapshot import DriverState, Holder, ProcessReading, Snapshot
+from reclaimerd.model.process import ProcessReading
+from reclaimerd.model.snapshot import (
+    DriverState,
+    Holder,
+    Snapshot,
+)
 from reclaimerd.model.verdict import RuleReason, Ruling, Sustained, Verdict
 
 _MODES = (Mode.OBSERVE, Mode.DRY_RUN, Mode.ENFORCE)

@@ -9,8 +9,7 @@ from types import MappingProxyType
 
 from reclaimerd.judge.stack_frames import bare, certain
 from reclaimerd.model.kernel import KernelLook, KernelTask, TaskCondition
-from reclaimerd.model.reading import Known
-from reclaimerd.model.snapshot import (
+from reclaimerd.model.process import (
     DEAD_STATES,
     PF_DUMPCORE,
     PF_EXITING,
@@ -19,6 +18,7 @@ from reclaimerd.model.snapshot import (
     ProcessReading,
     TaskReading,
 )
+from reclaimerd.model.reading import Known
 
 
 def is_dead(task: TaskReading) -> bool:

@@ -7,7 +7,8 @@ from reclaimerd.model.identity import GpuUuid
 from reclaimerd.model.incident import Target
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import Policy
-from reclaimerd.model.snapshot import Snapshot, WorkloadKind
+from reclaimerd.model.process import WorkloadKind
+from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.step import DrainReason
 
 _KEYED_KINDS = frozenset(

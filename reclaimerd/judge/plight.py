@@ -17,8 +17,12 @@ from reclaimerd.judge.trails import Leaver, Sight, Trail, evidence_of, followed,
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.kernel import KernelLook, KernelTask, Leaving, Plight, Signature, TaskCondition
 from reclaimerd.model.policy import FaultDomain
+from reclaimerd.model.process import (
+    PF_EXITING,
+    PF_KTHREAD,
+    PF_POSTCOREDUMP,
+)
 from reclaimerd.model.reading import Unreadable
-from reclaimerd.model.snapshot import PF_EXITING, PF_KTHREAD, PF_POSTCOREDUMP
 
 MOST_TRAILS = 4096
 """Processes remembered at once; past it those seen longest ago are forgotten."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from reclaimerd.judge.exit_path import condition_of
 from reclaimerd.judge.stack_frames import bare, certain, is_scheduler
 from reclaimerd.model.kernel import KernelLook, KernelTask, TaskCondition
+from reclaimerd.model.process import DEAD_STATES
 from reclaimerd.model.reading import known_or_none
-from reclaimerd.model.snapshot import DEAD_STATES
 
 TOP_FRAMES = 4
 """How many frames below the scheduler's tell whether a task waits in the same place."""

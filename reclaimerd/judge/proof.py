@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from reclaimerd.model.identity import GpuUuid
 from reclaimerd.model.incident import Incident, Proof, ProofKind
 from reclaimerd.model.reading import Known
-from reclaimerd.model.snapshot import GpuProcess, GpuReading, Holder, Snapshot
+from reclaimerd.model.snapshot import (
+    GpuProcess,
+    GpuReading,
+    Holder,
+    Snapshot,
+)
 
 SECOND_LOOK_SECONDS = 0.2
 """A shared GPU's memory must add up twice, this far apart: its other users allocate meanwhile."""

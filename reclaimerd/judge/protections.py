@@ -14,8 +14,11 @@ from reclaimerd.judge.builtin_programs import PROGRAMS, Program, Station
 from reclaimerd.judge.exit_path import is_kernel_thread
 from reclaimerd.model.identity import FileIdentity
 from reclaimerd.model.policy import Policy, UserProtection
+from reclaimerd.model.process import (
+    ProcessReading,
+    WorkloadKind,
+)
 from reclaimerd.model.reading import Known, known_or_none
-from reclaimerd.model.snapshot import ProcessReading, WorkloadKind
 from reclaimerd.model.verdict import Protection
 
 _BUILT_IN = "built-in"

@@ -11,7 +11,12 @@ from reclaimerd.judge.exit_path import is_exiting, is_released, state_word
 from reclaimerd.judge.gate_context import GateContext
 from reclaimerd.model.identity import GpuUuid, ProcessRef
 from reclaimerd.model.reading import Absent, Known, Unreadable
-from reclaimerd.model.snapshot import DriverState, GpuReading, RecoveryAction, Snapshot
+from reclaimerd.model.snapshot import (
+    DriverState,
+    GpuReading,
+    RecoveryAction,
+    Snapshot,
+)
 from reclaimerd.model.step import Reason, ReasonKind
 
 _RESETTABLE = frozenset({RecoveryAction.NONE, RecoveryAction.GPU_RESET, RecoveryAction.DRAIN_AND_RESET})

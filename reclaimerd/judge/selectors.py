@@ -10,8 +10,9 @@ from enum import Enum, auto
 from fnmatch import fnmatchcase
 
 from reclaimerd.model.policy import Selector
+from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.reading import Known
-from reclaimerd.model.snapshot import GpuReading, ProcessReading
+from reclaimerd.model.snapshot import GpuReading
 
 Patterns = Callable[[str, str], bool]
 """Tell whether a pattern of the policy is found in a text (RE2; `wiring` gives it)."""

@@ -12,7 +12,11 @@ from reclaimerd.judge.protections import exe_doubt, looks_protected, protection_
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.incident import ActorKind, Incident, Stage
 from reclaimerd.model.kernel import TaskCondition
-from reclaimerd.model.snapshot import ProcessReading, Snapshot, WorkloadKind
+from reclaimerd.model.process import (
+    ProcessReading,
+    WorkloadKind,
+)
+from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.step import GateAnswer, Reason, ReasonKind, Step
 
 _SIGNALS = frozenset({Stage.SIGTERM, Stage.SIGKILL})

@@ -13,8 +13,8 @@ from reclaimerd.judge.signatures import deciding, lock_waited_for
 from reclaimerd.judge.stack_frames import GPU_MODULES, certain, inside
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.kernel import KernelLook, KernelTask, Signature
+from reclaimerd.model.process import DEAD_STATES
 from reclaimerd.model.reading import Known, text_of
-from reclaimerd.model.snapshot import DEAD_STATES
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from reclaimerd.model.identity import AttemptId, GpuUuid, IncidentId, ProcessRef
 from reclaimerd.model.policy import ListedStage, Scope
-from reclaimerd.model.snapshot import Workload
+from reclaimerd.model.process import Workload
 
 
 class Stage(StrEnum):

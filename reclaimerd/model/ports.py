@@ -8,7 +8,10 @@ from reclaimerd.model.audit_record import AuditEntry
 from reclaimerd.model.identity import GpuUuid, ProcessRef
 from reclaimerd.model.incident import Incident, Outcome
 from reclaimerd.model.ledger import Ledger
-from reclaimerd.model.snapshot import HostGpus, Snapshot
+from reclaimerd.model.snapshot import (
+    HostGpus,
+    Snapshot,
+)
 from reclaimerd.model.step import DrainRequest, Permit, Step
 
 

@@ -6,18 +6,8 @@ from enum import StrEnum
 
 from reclaimerd.model.identity import DeviceNumber, FileIdentity, GpuUuid, ProcessRef
 from reclaimerd.model.kernel import KernelLook, Plight
+from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.reading import Absent, Reading, Unreadable
-
-PF_EXITING = 0x4
-"""Set at the start of do_exit (include/linux/sched.h)."""
-PF_POSTCOREDUMP = 0x8
-"""The task has passed its core dump and is on its way out; set before PF_EXITING shows."""
-PF_DUMPCORE = 0x200
-"""The task is writing a core."""
-PF_KTHREAD = 0x200000
-"""A kernel thread."""
-DEAD_STATES = frozenset("ZXx")
-"""State letters of a task that holds nothing any more (proc(5) stat, field 3)."""
 
 
 class ContextKind(StrEnum):
@@ -128,95 +118,6 @@ class DriverReading:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskReading:
-    """One thread: state letter, flags and CPU ticks from /proc/PID/task/TID/stat."""
-
-    tid: int
-    state: str
-    flags: int
-    cpu_ticks: int
-
-    @property
-    def is_dead(self) -> bool:
-        """Tell whether the task holds nothing any more: it waits at most to be reaped."""
-        return self.state in DEAD_STATES
-
-    @property
-    def is_exiting(self) -> bool:
-        """Tell whether the task is in the exit path, in whatever state letter, and not yet dead."""
-        return not self.is_dead and bool(self.flags & (PF_EXITING | PF_POSTCOREDUMP))
-
-
-class WorkloadKind(StrEnum):
-    """What kind of boundary the cgroup path shows, outermost first."""
-
-    POD = "pod"
-    CONTAINER = "container"
-    SLURM_JOB = "slurm_job"
-    NOMAD = "nomad_alloc"
-    MACHINE = "machine"
-    UNIT = "unit"
-    SESSION = "session"
-    NONE = "none"
-
-
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """The outermost boundary around a process that its cgroup path proves.
-
-    `path` is the cgroup directory of that boundary ("" when there is none), below the hierarchy
-    named by `controller` ("" is cgroup v2). `trusted` is false when a directory on the way down is
-    not root's: then the names prove nothing (a user can forge them in a delegated subtree).
-    """
-
-    kind: WorkloadKind
-    name: str
-    path: str = ""
-    controller: str = ""
-    unit: str = ""
-    container_id: str = ""
-    trusted: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessReading:
-    """One process. `tasks` holds the leader alone while `whole` is false (a healthy holder).
-
-    `age_seconds` counts from its start; `uids` are real, effective, saved, filesystem;
-    `ns_pids` are its pids from our namespace inward (status, NSpid).
-    """
-
-    ref: ProcessRef
-    ppid: int
-    uids: tuple[int, int, int, int]
-    comm: str
-    thread_count: int
-    tasks: tuple[TaskReading, ...]
-    whole: bool
-    kill_pending: bool
-    dumping_core: bool
-    tracer_pid: int
-    ns_pids: tuple[int, ...]
-    age_seconds: float
-    exe: Reading[str]
-    exe_file: Reading[FileIdentity]
-    cmdline: Reading[tuple[str, ...]]
-    cgroup: str
-    workload: Workload
-    resident_bytes: int = 0
-
-    @property
-    def is_released(self) -> bool:
-        """Tell whether every task was listed and all are dead: a zombie that waits for its parent."""
-        return self.whole and all(task.is_dead for task in self.tasks)
-
-    @property
-    def is_leaving(self) -> bool:
-        """Tell whether any task is in the exit path: an empty descriptor table then proves nothing."""
-        return any(task.is_exiting for task in self.tasks)
-
-
-@dataclass(frozen=True, slots=True)
 class Holder:
     """A process that holds one GPU, and how that was seen.
 
@@ -321,41 +222,3 @@ def unreadable_gpu(gpu: GpuReading, why: str) -> GpuReading:
         persistence=blind,
         recovery_action=blind,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class NodeHolding:
-    """One device that one process has open or mapped, found by device number."""
-
-    device: DeviceNumber
-    mapped: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessLook:
-    """What the procfs worker answers for one pid: the process, and the watched devices it holds.
-
-    `nodes` is unreadable when its descriptors can't be read (they are empty, not unreadable, for a
-    task in the exit path: that proves nothing, see `judge.exit_path`).
-    """
-
-    reading: ProcessReading
-    nodes: Reading[tuple[NodeHolding, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class ScanRow:
-    """One holder found by the full scan."""
-
-    pid: int
-    start_ticks: int
-    nodes: tuple[NodeHolding, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ScanResult:
-    """What the full scan of all descriptors and mappings found, and what it could not look at."""
-
-    rows: tuple[ScanRow, ...]
-    skipped: tuple[str, ...]
-    looked_at: int

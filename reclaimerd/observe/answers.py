@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from reclaimerd.model.snapshot import ProcessLook
+from reclaimerd.model.process import ProcessLook
 
 
 class SilentCause(StrEnum):

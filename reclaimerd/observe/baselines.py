@@ -9,7 +9,10 @@ from collections.abc import Collection, Iterable, Mapping
 from reclaimerd.model.identity import GpuUuid
 from reclaimerd.model.memory import Baseline
 from reclaimerd.model.reading import Known
-from reclaimerd.model.snapshot import GpuReading, HostGpus
+from reclaimerd.model.snapshot import (
+    GpuReading,
+    HostGpus,
+)
 
 
 class Baselines:

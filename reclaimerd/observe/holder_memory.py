@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 
 from reclaimerd.model.identity import DeviceNumber, GpuUuid, ProcessRef
 from reclaimerd.model.memory import RememberedHolder
+from reclaimerd.model.process import (
+    ProcessLook,
+    ProcessReading,
+)
 from reclaimerd.model.reading import Absent, Known, Reading, Unreadable
 from reclaimerd.model.snapshot import (
     DeadListing,
     GpuReading,
     Holder,
-    ProcessLook,
-    ProcessReading,
 )
 
 MOST_REMEMBERED = 4096

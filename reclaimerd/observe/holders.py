@@ -10,7 +10,10 @@ import os
 from collections.abc import Callable, Collection, Iterable
 
 from reclaimerd.host.proc_text import parse_stat
-from reclaimerd.model.snapshot import ScanResult, ScanRow
+from reclaimerd.model.process import (
+    ScanResult,
+    ScanRow,
+)
 from reclaimerd.observe.open_nodes import holdings
 from reclaimerd.observe.proc_files import PROC, hides_processes, read_whole, words_of
 from reclaimerd.observe.processes import ProcessReader

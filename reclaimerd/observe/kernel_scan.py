@@ -18,8 +18,14 @@ from pathlib import Path
 from reclaimerd.host.proc_text import StatText, parse_stat
 from reclaimerd.model.identity import DeviceNumber
 from reclaimerd.model.kernel import Frame, KernelLook, KernelTask
+from reclaimerd.model.process import (
+    DEAD_STATES,
+    PF_DUMPCORE,
+    PF_EXITING,
+    PF_KTHREAD,
+    PF_POSTCOREDUMP,
+)
 from reclaimerd.model.reading import Known
-from reclaimerd.model.snapshot import DEAD_STATES, PF_DUMPCORE, PF_EXITING, PF_KTHREAD, PF_POSTCOREDUMP
 from reclaimerd.observe.kernel_stacks import read_whole_look
 from reclaimerd.observe.nvml_nodes import NVIDIA_MAJOR, read_shared_devices
 from reclaimerd.observe.open_nodes import NodeFinder

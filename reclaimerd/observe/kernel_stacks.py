@@ -16,8 +16,12 @@ from reclaimerd.host.kernel_text import parse_stack, parse_switches
 from reclaimerd.host.proc_text import StatText, StatusText, parse_stat, parse_status, printable
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.kernel import Frame, KernelLook, KernelTask
+from reclaimerd.model.process import (
+    DEAD_STATES,
+    PF_EXITING,
+    PF_POSTCOREDUMP,
+)
 from reclaimerd.model.reading import Absent, Known, Reading, Unreadable
-from reclaimerd.model.snapshot import DEAD_STATES, PF_EXITING, PF_POSTCOREDUMP
 from reclaimerd.observe.cgroup_state import read_cgroup_bytes, read_freezer
 from reclaimerd.observe.proc_files import gone, read_text, read_tids, words_of
 

@@ -11,7 +11,11 @@ from operator import attrgetter
 from typing import Any
 
 from reclaimerd.host.wire import Decoder, to_wire
-from reclaimerd.model.snapshot import ProcessLook, ProcessReading, TaskReading
+from reclaimerd.model.process import (
+    ProcessLook,
+    ProcessReading,
+    TaskReading,
+)
 from reclaimerd.observe.recent import Recent
 
 _MOST_REMEMBERED = 4096

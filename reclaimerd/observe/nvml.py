@@ -10,7 +10,11 @@ from types import ModuleType
 from reclaimerd.errors import DriverAbsentError, ReclaimerdError, UnsuitableHostError
 from reclaimerd.model.identity import GpuUuid
 from reclaimerd.model.reading import Absent, Known, Unreadable
-from reclaimerd.model.snapshot import GpuReading, HostGpus, unreadable_gpu
+from reclaimerd.model.snapshot import (
+    GpuReading,
+    HostGpus,
+    unreadable_gpu,
+)
 from reclaimerd.observe import nvml_quirks as quirks
 from reclaimerd.observe.nvml_gpu import read_gpu
 from reclaimerd.observe.nvml_nodes import read_shared_devices

@@ -15,7 +15,11 @@ from typing import TypeVar
 
 from reclaimerd.errors import UnsuitableHostError
 from reclaimerd.model.reading import Absent, Known, Reading, Unreadable
-from reclaimerd.model.snapshot import ContextKind, GpuProcess, RecoveryAction
+from reclaimerd.model.snapshot import (
+    ContextKind,
+    GpuProcess,
+    RecoveryAction,
+)
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from reclaimerd.model.identity import DeviceNumber
-from reclaimerd.model.snapshot import NodeHolding
+from reclaimerd.model.process import NodeHolding
 from reclaimerd.observe.proc_files import MOST_BYTES, read_whole, words_of
 from reclaimerd.observe.statx import FileLook, share_descriptors
 

@@ -6,7 +6,7 @@ Runs in the worker: `ns` links and `loginuid` of another process are not for the
 import os
 from pathlib import Path
 
-from reclaimerd.model.snapshot import WorkloadKind
+from reclaimerd.model.process import WorkloadKind
 from reclaimerd.observe.workloads import workload_of
 
 _CONTAINERS = frozenset({WorkloadKind.POD, WorkloadKind.CONTAINER, WorkloadKind.NOMAD, WorkloadKind.MACHINE})

@@ -90,6 +90,11 @@ class Probe:
         """Return how the worker does, without asking it."""
         return self._seat.state()
 
+    def take_limits(self, limits: WorkerSettings) -> None:
+        """Let a policy's limits hold from the next question on."""
+        self._limits = limits
+        self._seat.take_limits(limits)
+
     async def start(self) -> None:
         """Start the worker ahead of the first question, which then need not wait for it to be ready.
 

@@ -20,8 +20,7 @@ from reclaimerd.host.proc_text import (
     printable,
 )
 from reclaimerd.model.identity import DeviceNumber, FileIdentity, ProcessRef
-from reclaimerd.model.reading import Absent, Known, Reading, Unreadable
-from reclaimerd.model.snapshot import (
+from reclaimerd.model.process import (
     DEAD_STATES,
     PF_EXITING,
     PF_KTHREAD,
@@ -32,6 +31,7 @@ from reclaimerd.model.snapshot import (
     TaskReading,
     Workload,
 )
+from reclaimerd.model.reading import Absent, Known, Reading, Unreadable
 from reclaimerd.observe.host_files import read_host_files
 from reclaimerd.observe.open_nodes import NodeFinder, Places, holdings
 from reclaimerd.observe.open_processes import OpenProcess, OpenProcesses, open_process, read_now

@@ -13,15 +13,17 @@ from reclaimerd.host.wire import Decoder
 from reclaimerd.model.identity import DeviceNumber, FileIdentity, ProcessRef
 from reclaimerd.model.memory import Baseline, RememberedHolder
 from reclaimerd.model.ports import Look
+from reclaimerd.model.process import (
+    ProcessLook,
+    ScanResult,
+)
 from reclaimerd.model.reading import Absent, Known, Reading
 from reclaimerd.model.snapshot import (
     DriverReading,
     DriverState,
     GpuReading,
     HostGpus,
-    ProcessLook,
     ScanCoverage,
-    ScanResult,
     Snapshot,
     unreadable_gpu,
 )

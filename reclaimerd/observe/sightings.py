@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 from reclaimerd.model.identity import FileIdentity, ProcessRef
+from reclaimerd.model.process import ProcessLook
 from reclaimerd.model.reading import Known
-from reclaimerd.model.snapshot import GpuReading, ProcessLook
+from reclaimerd.model.snapshot import GpuReading
 from reclaimerd.observe.answers import Answered
 from reclaimerd.observe.proc_files import read_whole
 

@@ -230,9 +230,15 @@ class Seat:
             return left.ref
         return None if self._link is None else self._link.ref
 
+    def take_limits(self, limits: WorkerSettings) -> None:
+        """Let a policy's limits hold from now on."""
+        self._limits = limits
+
     async def adopt(self, ref: ProcessRef) -> None:
         """Take over the worker that was abandoned before our restart, if it still lives."""
         if (found := await adopt_abandoned(ref)) is not None:
+            if self._link is not None:  # started ahead, before we knew: none works beside an abandoned one
+                await self._remove(self._link)
             self._abandoned = found
             self._silent_since = self._clock() if self._silent_since is None else self._silent_since
 

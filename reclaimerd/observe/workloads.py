@@ -12,7 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from reclaimerd.host.proc_text import CgroupLine, parse_cgroup, printable
-from reclaimerd.model.snapshot import Workload, WorkloadKind
+from reclaimerd.model.process import (
+    Workload,
+    WorkloadKind,
+)
 
 OwnedByRoot = Callable[[str, str], bool]
 """Tells whether root owns one directory: controllers ("" is cgroup v2), path."""

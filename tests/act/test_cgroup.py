@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 
 from reclaimerd.act.cgroup import Forbidden, Unusable, forbidden_reason, open_cgroup
-from reclaimerd.model.snapshot import Workload, WorkloadKind
+from reclaimerd.model.process import (
+    Workload,
+    WorkloadKind,
+)
 from tests.builders import a_workload
 
 POD = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice"

@@ -17,7 +17,7 @@ from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.incident import Outcome, OutcomeKind, Stage, TargetOutcome
 from reclaimerd.model.policy import Scope
 from reclaimerd.model.ports import ExecutorPort, LookAgainPort, NoLongerRight
-from reclaimerd.model.snapshot import WorkloadKind
+from reclaimerd.model.process import WorkloadKind
 from reclaimerd.model.step import DrainRequest, Permit, Step
 from tests.act.children import (
     IGNORES,

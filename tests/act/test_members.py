@@ -23,7 +23,7 @@ from reclaimerd.act.members import (
 )
 from reclaimerd.model.identity import IncidentId
 from reclaimerd.model.incident import OutcomeKind, Stage
-from reclaimerd.model.snapshot import Workload
+from reclaimerd.model.process import Workload
 from reclaimerd.model.step import Step
 from tests.act.children import IGNORES, Child, children, look_at_ticks
 from tests.builders import BOOT, a_step, a_workload

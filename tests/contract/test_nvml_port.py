@@ -9,7 +9,10 @@ import pytest
 from reclaimerd.errors import ReclaimerdError
 from reclaimerd.model.ports import NvmlPort
 from reclaimerd.model.reading import Absent, Known, Unreadable
-from reclaimerd.model.snapshot import GpuReading, HostGpus
+from reclaimerd.model.snapshot import (
+    GpuReading,
+    HostGpus,
+)
 from reclaimerd.observe.nvml import RealNvml
 from reclaimerd.simulation.keeper import Keeper
 from reclaimerd.simulation.nvml import SimulatedNvml

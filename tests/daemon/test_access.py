@@ -12,7 +12,7 @@ import pytest
 
 from reclaimerd.daemon.access import local_user_name, read_peer
 from reclaimerd.daemon.groups import group_id
-from tests.e2e.rig import GPU_A, Rig, is_alive, rule, simulated_host
+from tests.e2e.rig import GPU_A, Rig, is_alive, simulated_host
 from tests.rigs.simulated import wait_until
 
 CALL = """
@@ -57,9 +57,7 @@ def status_from(
 @pytest.fixture
 def rig() -> Iterator[Rig]:
     """Return a host whose socket everybody may open, with a daemon that no rule makes act."""
-    with simulated_host(
-        rule(mode="observe"), tables={"access": {"owner_access": True, "group": "games"}}
-    ) as made:
+    with simulated_host(tables={"access": {"owner_access": True, "group": "games"}}) as made:
         made.directory.chmod(0o711)
         made.host.chmod(0o711)
         made.start_daemon()

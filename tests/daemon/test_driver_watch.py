@@ -11,7 +11,10 @@ from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.incident import Incident, Stage, Subject
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import DrainSettings, Policy
-from reclaimerd.model.snapshot import DriverReading, DriverState
+from reclaimerd.model.snapshot import (
+    DriverReading,
+    DriverState,
+)
 from tests.builders import MONO, WALL, a_policy, a_snapshot
 
 POLICY: Policy = replace(

@@ -13,8 +13,8 @@ from reclaimerd.daemon.evidence import Evidence, EvidencePorts, collect, near
 from reclaimerd.daemon.evidence_pages import as_json, as_text
 from reclaimerd.errors import NoTargetError
 from reclaimerd.model.kernel import KernelLook
+from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.reading import Known, Unreadable
-from reclaimerd.model.snapshot import ProcessReading
 from reclaimerd.observe.answers import Gone, UnreadableProcess
 from reclaimerd.observe.kernel_log import KernelLog, LogLine
 from reclaimerd.observe.kernel_looks import KernelAnswer

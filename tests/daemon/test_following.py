@@ -13,7 +13,10 @@ from reclaimerd.model.identity import AttemptId
 from reclaimerd.model.incident import Attempt, Outcome, OutcomeKind, ProofKind, Stage
 from reclaimerd.model.policy import GateSettings, UserProtection
 from reclaimerd.model.reading import Known, Unreadable
-from reclaimerd.model.snapshot import GpuMemory, ScanCoverage
+from reclaimerd.model.snapshot import (
+    GpuMemory,
+    ScanCoverage,
+)
 from tests.builders import (
     BOOT,
     GIB,

@@ -11,8 +11,11 @@ from reclaimerd.daemon.last_look import Judged, LastLooker
 from reclaimerd.model.identity import FileIdentity
 from reclaimerd.model.policy import UserProtection
 from reclaimerd.model.ports import LastLook, NoLongerRight, StillRight
+from reclaimerd.model.process import (
+    ProcessLook,
+    ProcessReading,
+)
 from reclaimerd.model.reading import Known
-from reclaimerd.model.snapshot import ProcessLook, ProcessReading
 from reclaimerd.observe.probe import Gone, LookAnswer, Probe, UnreadableProcess
 from tests.builders import (
     OPERATOR,

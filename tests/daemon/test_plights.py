@@ -7,8 +7,9 @@ from reclaimerd.judge.plight import PlightMemory
 from reclaimerd.model.identity import AttemptId
 from reclaimerd.model.incident import Attempt, Outcome, OutcomeKind, Stage
 from reclaimerd.model.kernel import Leaving
+from reclaimerd.model.process import PF_EXITING
 from reclaimerd.model.reading import Unreadable
-from reclaimerd.model.snapshot import PF_EXITING, Snapshot
+from reclaimerd.model.snapshot import Snapshot
 from tests.builders import MONO, a_busy_snapshot, a_gpu, a_process, a_row, a_task, an_incident
 from tests.judge.kernel_builders import EXIT, SETTINGS, a_ktask, a_look
 

@@ -23,8 +23,13 @@ from reclaimerd.model.identity import AttemptId, ProcessRef
 from reclaimerd.model.incident import Attempt, OutcomeKind, Stage
 from reclaimerd.model.policy import Scope
 from reclaimerd.model.ports import Look
+from reclaimerd.model.process import ProcessLook
 from reclaimerd.model.reading import Known
-from reclaimerd.model.snapshot import DriverReading, DriverState, ProcessLook, Snapshot
+from reclaimerd.model.snapshot import (
+    DriverReading,
+    DriverState,
+    Snapshot,
+)
 from reclaimerd.observe.probe import Answered, Failed, Gone
 from reclaimerd.record import logs
 from reclaimerd.record.chain import Head

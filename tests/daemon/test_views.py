@@ -16,7 +16,11 @@ from reclaimerd.daemon.views import (
 from reclaimerd.model.ledger import Breaker, Ledger, Pause, Spend, SpendKind
 from reclaimerd.model.policy import GateSettings
 from reclaimerd.model.reading import Absent, Known, Unreadable
-from reclaimerd.model.snapshot import DeadListing, DriverReading, DriverState
+from reclaimerd.model.snapshot import (
+    DeadListing,
+    DriverReading,
+    DriverState,
+)
 from tests.builders import (
     GIB,
     GPU_A,

@@ -21,8 +21,13 @@ from reclaimerd.daemon.worker_desks import Heartbeat, NvmlDesk
 from reclaimerd.host.wire import Decoder, to_wire
 from reclaimerd.model.identity import DeviceNumber
 from reclaimerd.model.policy import WorkerSettings
+from reclaimerd.model.process import (
+    NodeHolding,
+    ProcessLook,
+    ScanResult,
+)
 from reclaimerd.model.reading import Known
-from reclaimerd.model.snapshot import HostGpus, NodeHolding, ProcessLook, ScanResult
+from reclaimerd.model.snapshot import HostGpus
 from reclaimerd.observe.answers import Answered, Failed, Gone, Silent, SilentCause
 from reclaimerd.observe.probe import Probe
 from reclaimerd.simulation.claims import CLAIMS

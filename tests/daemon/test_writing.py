@@ -17,6 +17,7 @@ from reclaimerd.daemon.worker import command_for
 from reclaimerd.daemon.writing import MadeNothing, claim_writer
 from reclaimerd.errors import RecordError, WriterBusyError
 from reclaimerd.host.proc_text import parse_stat
+from reclaimerd.host.wire import to_json
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.policy import WorkerSettings
@@ -103,6 +104,24 @@ def test_a_dead_writer_is_taken_over_without_a_word(tmp_path: Path) -> None:
         os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
         assert current_writer(tmp_path) is not None
         assert claimed(tmp_path) == current_writer(tmp_path)
+
+
+def test_a_dead_writer_is_taken_over_also_while_no_worker_answers(tmp_path: Path) -> None:
+    """C20: a host that is slow after our crash must not take us for alive; nor what a dead start left."""
+    with rival(tmp_path) as other:
+        other.kill()
+        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+        left = current_writer(tmp_path)
+        assert left is not None
+        (tmp_path / ".writer.json.left").write_text(to_json(ProcessRef(left.boot_id, left.pid, 7)))
+        me = read_own_ref(read_boot_id())
+
+        async def run() -> None:
+            silent = Probe("procfs", lambda _fd: ["/nonexistent"], WorkerSettings(answer_within_seconds=0.1))
+            await claim_writer(tmp_path, me, silent, takeover=False)
+
+        asyncio.run(run())
+        assert current_writer(tmp_path) == me
 
 
 def test_takeover_never_signals_a_stranger_with_the_writer_s_old_pid(tmp_path: Path) -> None:

@@ -325,7 +325,7 @@ def test_a_long_silence_is_an_alarm_then_one_drain_request_and_clears() -> None:
 
 
 def test_a_worker_that_was_stopped_is_no_silent_driver() -> None:
-    """SIGSTOP on our own worker is our trouble: said in `status`, and it neither alarms nor drains the node."""
+    """SIGSTOP on our own worker is our trouble: said in `status`, with no alarm and no drain."""
     workers: Table = {"answer_within": "500ms", "hung_after": "1h"}
     with hung_host(workers=workers, drain={"driver_alarm": "1s", "driver_drain_after": "2s"}) as host:
         daemon = host.start()

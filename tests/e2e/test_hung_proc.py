@@ -18,8 +18,12 @@ from reclaimerd.daemon.worker import command_for
 from reclaimerd.host.wire import Decoder
 from reclaimerd.model.identity import DeviceNumber
 from reclaimerd.model.policy import WorkerSettings
+from reclaimerd.model.process import (
+    NodeHolding,
+    ProcessLook,
+    ScanResult,
+)
 from reclaimerd.model.reading import Known
-from reclaimerd.model.snapshot import NodeHolding, ProcessLook, ScanResult
 from reclaimerd.observe.probe import Answered, Gone, Probe, ProbeKind, UnreadableProcess
 from reclaimerd.simulation.host import read_simulated_host
 from tests.e2e.rig import GPU_A, GPU_B, is_alive, rule, simulated_host

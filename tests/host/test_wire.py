@@ -17,14 +17,16 @@ from reclaimerd.model.identity import DeviceNumber, FileIdentity, GpuUuid, Proce
 from reclaimerd.model.incident import Incident, Outcome, Stage, Target
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.memory import Baseline, RememberedHolder
-from reclaimerd.model.reading import Absent, Known, Reading, Unreadable
-from reclaimerd.model.snapshot import (
-    GpuMemory,
-    HostGpus,
+from reclaimerd.model.process import (
     NodeHolding,
     ProcessLook,
     ScanResult,
     ScanRow,
+)
+from reclaimerd.model.reading import Absent, Known, Reading, Unreadable
+from reclaimerd.model.snapshot import (
+    GpuMemory,
+    HostGpus,
 )
 from reclaimerd.model.step import DrainRequest, Permit, Reason, Refusal
 from reclaimerd.model.verdict import Verdict

@@ -7,8 +7,8 @@ from typing import Any
 from reclaimerd.config.signatures import load_signatures
 from reclaimerd.judge.plight import Beside, PlightMemory, PlightSettings, advance
 from reclaimerd.model.kernel import Frame, KernelLook, KernelTask, Plight
+from reclaimerd.model.process import PF_EXITING
 from reclaimerd.model.reading import Known
-from reclaimerd.model.snapshot import PF_EXITING
 from tests.builders import GIB, MONO, a_ref
 
 SIGNATURES = load_signatures()

@@ -8,8 +8,11 @@ import pytest
 from reclaimerd.judge.advice import duration, kill_pending_means, words
 from reclaimerd.model.kernel import KernelLook, Leaving, Plight, TaskCondition
 from reclaimerd.model.policy import FaultDomain
+from reclaimerd.model.process import (
+    PF_EXITING,
+    PF_KTHREAD,
+)
 from reclaimerd.model.reading import Known
-from reclaimerd.model.snapshot import PF_EXITING, PF_KTHREAD
 from tests.builders import MONO, a_ref
 from tests.judge.kernel_builders import EXIT, SIGNATURES, a_ktask, a_look, by_pid, exiting
 

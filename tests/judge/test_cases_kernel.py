@@ -10,8 +10,11 @@ from reclaimerd.judge.plight import Beside, needs_drain
 from reclaimerd.judge.signatures import ab_ba, lock_waited_for, matched
 from reclaimerd.model.kernel import KernelLook, Leaving, TaskCondition
 from reclaimerd.model.policy import FaultDomain
+from reclaimerd.model.process import (
+    PF_EXITING,
+    PF_KTHREAD,
+)
 from reclaimerd.model.reading import Absent, Known, Unreadable
-from reclaimerd.model.snapshot import PF_EXITING, PF_KTHREAD
 from tests.builders import GIB, MONO, a_process, a_ref, a_task
 from tests.judge.kernel_builders import (
     EXIT,

@@ -7,8 +7,11 @@ import pytest
 from reclaimerd.judge.culprits import Culprit, NobodyKnown, culprit_of, is_victim
 from reclaimerd.model.kernel import KernelLook
 from reclaimerd.model.policy import FaultDomain
+from reclaimerd.model.process import (
+    PF_EXITING,
+    PF_POSTCOREDUMP,
+)
 from reclaimerd.model.reading import Unreadable
-from reclaimerd.model.snapshot import PF_EXITING, PF_POSTCOREDUMP
 from tests.builders import a_ref
 from tests.judge.kernel_builders import EXIT, SIGNATURES, SYSTEM_CALL, a_ktask, a_look, by_pid, exiting
 

@@ -28,8 +28,13 @@ from reclaimerd.model.incident import (
     Stage,
 )
 from reclaimerd.model.policy import FaultDomain
+from reclaimerd.model.process import PF_EXITING
 from reclaimerd.model.reading import Known, Unreadable
-from reclaimerd.model.snapshot import PF_EXITING, GpuReading, RecoveryAction, Snapshot
+from reclaimerd.model.snapshot import (
+    GpuReading,
+    RecoveryAction,
+    Snapshot,
+)
 from tests.builders import (
     GIB,
     GPU_A,

@@ -8,12 +8,14 @@ import pytest
 from reclaimerd.judge.evaluate import Evaluation, JudgeContext, alarms, effective_mode, evaluate
 from reclaimerd.model.identity import FileIdentity
 from reclaimerd.model.policy import GpuSpan, Mode, Policy, Rule, RuleAction, Selector
+from reclaimerd.model.process import (
+    PF_EXITING,
+    ProcessReading,
+)
 from reclaimerd.model.reading import Known, Unreadable
 from reclaimerd.model.snapshot import (
-    PF_EXITING,
     DriverReading,
     DriverState,
-    ProcessReading,
     Snapshot,
 )
 from reclaimerd.model.verdict import Ruling, Verdict

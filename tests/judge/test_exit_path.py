@@ -13,7 +13,13 @@ from reclaimerd.judge.exit_path import (
     live_tasks,
     state_word,
 )
-from reclaimerd.model.snapshot import PF_DUMPCORE, PF_EXITING, PF_KTHREAD, PF_POSTCOREDUMP, TaskReading
+from reclaimerd.model.process import (
+    PF_DUMPCORE,
+    PF_EXITING,
+    PF_KTHREAD,
+    PF_POSTCOREDUMP,
+    TaskReading,
+)
 from tests.builders import a_process, a_task
 
 

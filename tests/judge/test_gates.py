@@ -24,8 +24,13 @@ from reclaimerd.model.policy import (
     Mode,
     UserProtection,
 )
+from reclaimerd.model.process import (
+    PF_EXITING,
+    ProcessReading,
+    WorkloadKind,
+)
 from reclaimerd.model.reading import Known, Unreadable
-from reclaimerd.model.snapshot import PF_EXITING, ProcessReading, Snapshot, WorkloadKind
+from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.step import DrainReason, Permit, ReasonKind, Refusal, Step
 from tests.builders import (
     BOOT,

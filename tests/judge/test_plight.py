@@ -10,8 +10,13 @@ from reclaimerd.judge import plight as module
 from reclaimerd.judge.plight import Beside, PlightMemory, PlightSettings, advance, needs_drain
 from reclaimerd.model.kernel import KernelLook, KernelTask, Leaving, Signature, TaskCondition
 from reclaimerd.model.policy import FaultDomain
+from reclaimerd.model.process import (
+    PF_DUMPCORE,
+    PF_EXITING,
+    PF_KTHREAD,
+    PF_POSTCOREDUMP,
+)
 from reclaimerd.model.reading import Absent, Known, Unreadable
-from reclaimerd.model.snapshot import PF_DUMPCORE, PF_EXITING, PF_KTHREAD, PF_POSTCOREDUMP
 from tests.builders import GIB, MONO, a_ref
 from tests.judge.kernel_builders import (
     EXIT,

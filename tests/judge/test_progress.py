@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 
 from reclaimerd.judge.progress import Fingerprint, fingerprint, least, moved, released, task_moved, task_print
+from reclaimerd.model.process import (
+    PF_DUMPCORE,
+    PF_EXITING,
+)
 from reclaimerd.model.reading import Absent, Known, Unreadable
-from reclaimerd.model.snapshot import PF_DUMPCORE, PF_EXITING
 from tests.builders import GIB
 from tests.judge.kernel_builders import a_ktask, a_look, stack
 

@@ -17,7 +17,11 @@ from reclaimerd.judge.proof import (
 )
 from reclaimerd.model.incident import Incident, ProofKind
 from reclaimerd.model.reading import Absent, Known, Unreadable
-from reclaimerd.model.snapshot import GpuReading, Holder, Snapshot
+from reclaimerd.model.snapshot import (
+    GpuReading,
+    Holder,
+    Snapshot,
+)
 from tests.builders import (
     GIB,
     GPU_A,

@@ -7,8 +7,12 @@ import pytest
 from reclaimerd.judge.protections import exe_doubt, looks_protected, program_globs, protection_of
 from reclaimerd.model.identity import FileIdentity
 from reclaimerd.model.policy import UserProtection
+from reclaimerd.model.process import (
+    PF_KTHREAD,
+    ProcessReading,
+    WorkloadKind,
+)
 from reclaimerd.model.reading import Absent, Known, Unreadable
-from reclaimerd.model.snapshot import PF_KTHREAD, ProcessReading, WorkloadKind
 from reclaimerd.model.verdict import Protection
 from tests.builders import OURS, a_policy, a_process, a_task, a_workload
 

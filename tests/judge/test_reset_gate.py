@@ -7,10 +7,12 @@ import pytest
 
 from reclaimerd.judge.reset_gate import explain_reset, reset_reasons
 from reclaimerd.model.identity import GpuUuid, ProcessRef
-from reclaimerd.model.reading import Absent, Known, Unreadable
-from reclaimerd.model.snapshot import (
+from reclaimerd.model.process import (
     PF_EXITING,
     PF_POSTCOREDUMP,
+)
+from reclaimerd.model.reading import Absent, Known, Unreadable
+from reclaimerd.model.snapshot import (
     DeadListing,
     DriverReading,
     DriverState,

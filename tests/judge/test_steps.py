@@ -35,8 +35,9 @@ from reclaimerd.model.incident import (
     TargetOutcome,
 )
 from reclaimerd.model.policy import DEFAULT_STAGES, ListedStage
+from reclaimerd.model.process import PF_EXITING
 from reclaimerd.model.reading import Unreadable
-from reclaimerd.model.snapshot import PF_EXITING, Snapshot
+from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.step import Step
 from tests.builders import (
     GIB,

@@ -21,7 +21,12 @@ from reclaimerd.model.incident import (
 )
 from reclaimerd.model.kernel import Leaving, Plight, TaskCondition
 from reclaimerd.model.policy import FaultDomain, ListedStage, Mode
-from reclaimerd.model.snapshot import PF_EXITING, DriverReading, DriverState, Snapshot
+from reclaimerd.model.process import PF_EXITING
+from reclaimerd.model.snapshot import (
+    DriverReading,
+    DriverState,
+    Snapshot,
+)
 from reclaimerd.model.step import DrainReason, Permit, ReasonKind, Refusal, Step
 from tests.builders import (
     MONO,

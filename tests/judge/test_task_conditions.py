@@ -6,8 +6,12 @@ import pytest
 
 from reclaimerd.judge.exit_path import condition_of, process_condition
 from reclaimerd.model.kernel import TaskCondition
+from reclaimerd.model.process import (
+    PF_DUMPCORE,
+    PF_EXITING,
+    PF_POSTCOREDUMP,
+)
 from reclaimerd.model.reading import Absent, Known, Unreadable
-from reclaimerd.model.snapshot import PF_DUMPCORE, PF_EXITING, PF_POSTCOREDUMP
 from tests.judge.kernel_builders import EXIT, a_ktask, a_look
 
 FROZEN = Known(value=True)

@@ -4,8 +4,15 @@ from dataclasses import fields
 
 import pytest
 
+from reclaimerd.model.process import (
+    PF_EXITING,
+    PF_POSTCOREDUMP,
+)
 from reclaimerd.model.reading import Unreadable
-from reclaimerd.model.snapshot import PF_EXITING, PF_POSTCOREDUMP, GpuReading, unreadable_gpu
+from reclaimerd.model.snapshot import (
+    GpuReading,
+    unreadable_gpu,
+)
 from tests.builders import (
     GPU_A,
     GPU_B,

@@ -6,7 +6,14 @@ from typing import Any, cast
 
 from reclaimerd.host.wire import to_wire
 from reclaimerd.model.identity import ProcessRef
-from reclaimerd.model.snapshot import GpuReading, HostGpus, ProcessLook, ScanResult
+from reclaimerd.model.process import (
+    ProcessLook,
+    ScanResult,
+)
+from reclaimerd.model.snapshot import (
+    GpuReading,
+    HostGpus,
+)
 from reclaimerd.observe.answers import Answer, Answered, Failed, Gone, LookAnswer, ProbeKind, ProbeState
 from reclaimerd.observe.exits import ExitWatch
 from reclaimerd.observe.probe import Probe

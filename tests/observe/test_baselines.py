@@ -6,7 +6,10 @@ import pytest
 
 from reclaimerd.model.memory import Baseline
 from reclaimerd.model.reading import Known, Unreadable
-from reclaimerd.model.snapshot import GpuReading, HostGpus
+from reclaimerd.model.snapshot import (
+    GpuReading,
+    HostGpus,
+)
 from reclaimerd.observe.baselines import Baselines
 from tests.builders import BOOT, GIB, GPU_A, GPU_B, a_gpu, a_row
 

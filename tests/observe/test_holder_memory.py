@@ -7,14 +7,14 @@ import pytest
 
 from reclaimerd.model.identity import DeviceNumber, GpuUuid, ProcessRef
 from reclaimerd.model.memory import RememberedHolder
-from reclaimerd.model.reading import Absent, Known, Unreadable
-from reclaimerd.model.snapshot import (
+from reclaimerd.model.process import (
     PF_EXITING,
-    GpuReading,
     NodeHolding,
     ProcessLook,
     ProcessReading,
 )
+from reclaimerd.model.reading import Absent, Known, Unreadable
+from reclaimerd.model.snapshot import GpuReading
 from reclaimerd.observe import holder_memory
 from reclaimerd.observe.holder_memory import Joined, Memory, Seen, joined, listed_bytes
 from tests.builders import GIB, GPU_A, GPU_B, a_gpu, a_process, a_ref, a_row, a_task, a_workload

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from reclaimerd.model.identity import DeviceNumber
+from reclaimerd.model.process import (
+    NodeHolding,
+    ScanResult,
+)
 from reclaimerd.model.reading import Known
-from reclaimerd.model.snapshot import NodeHolding, ScanResult
 from reclaimerd.observe import open_nodes
 from reclaimerd.observe.holders import _descendants_by_parent, descendants, scan
 from reclaimerd.observe.processes import ProcessReader

@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 
 from reclaimerd.model.kernel import KernelLook, KernelTask
+from reclaimerd.model.process import (
+    DEAD_STATES,
+    PF_DUMPCORE,
+    PF_EXITING,
+    PF_POSTCOREDUMP,
+)
 from reclaimerd.model.reading import Known
-from reclaimerd.model.snapshot import DEAD_STATES, PF_DUMPCORE, PF_EXITING, PF_POSTCOREDUMP
 from reclaimerd.observe.kernel_stacks import MOST_TASKS, read_kernel_look, read_whole_look
 from tests.rigs.kernel_children import (
     LARGE,
@@ -62,10 +67,14 @@ def look_when(pid: int, condition: Callable[[KernelLook], bool], what: str) -> K
 def test_a_task_stuck_in_its_last_close_is_exiting_in_d_and_its_stack_says_where() -> None:
     """SIGKILLed with a FUSE file open: PF_EXITING, the flush in the stack below do_exit, no memory left."""
     with stuck_in_flush() as pid:
-        look = look_when(pid, lambda one: "fuse_flush" in symbols(task_of(one)), "the flush in the stack")
+        look = look_when(
+            pid,
+            lambda one: "fuse_flush" in symbols(task_of(one)) and task_of(one).state == "D",
+            "the flush in the stack of a task in D",
+        )
         task = task_of(look)
         assert task.flags & PF_EXITING
-        assert (task.state, task.wchan, look.resident_bytes) == ("D", "request_wait_answer", 0)
+        assert (task.wchan, look.resident_bytes) == ("request_wait_answer", 0)
         assert symbols(task).index("fuse_flush") < symbols(task).index("do_exit")
         again = task_of(read_kernel_look(pid))
         assert (again.cpu_ticks, again.voluntary_switches, again.involuntary_switches) == (
@@ -190,7 +199,7 @@ def test_a_core_dump_shows_its_writer_and_its_parked_sibling(tmp_path: Path) -> 
 
 def test_a_slow_exit_shows_memory_going_down_while_it_leaves() -> None:
     """A killed process with gigabytes of small pages: exiting, and its cgroup is charged less and less."""
-    with child(LARGE + PAUSE, str(2 * GIB)) as started:
+    with child(LARGE + PAUSE, str(GIB)) as started:
         started.kill()
         looks: list[KernelLook] = []
         deadline = time.monotonic() + 10
@@ -205,7 +214,7 @@ def test_a_slow_exit_shows_memory_going_down_while_it_leaves() -> None:
         leaving = [look for look in looks if task_of(look).flags & PF_EXITING]
         figures = [look.cgroup_bytes.value for look in leaving if isinstance(look.cgroup_bytes, Known)]
         assert len(figures) >= 3
-        assert min(figures) < figures[0] - GIB // 2
+        assert min(figures) < figures[0] - GIB // 4
         assert all(look.resident_bytes == 0 for look in leaving)
 
 

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from reclaimerd.model.identity import DeviceNumber
+from reclaimerd.model.process import (
+    NodeHolding,
+    ProcessLook,
+)
 from reclaimerd.model.reading import Known
-from reclaimerd.model.snapshot import NodeHolding, ProcessLook
 from reclaimerd.observe.known_looks import KnownLooks, SentLooks
 from tests.builders import a_process, a_task
 

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from reclaimerd.model.reading import Absent, Known, Unreadable
-from reclaimerd.model.snapshot import ContextKind, GpuProcess
+from reclaimerd.model.snapshot import (
+    ContextKind,
+    GpuProcess,
+)
 from reclaimerd.observe import nvml_quirks as quirks
 from reclaimerd.observe.nvml_nodes import read_shared_devices
 from tests.rigs.fake_libnvml import FakeDriver, build_fake_libnvml, why_unavailable

@@ -18,8 +18,8 @@ import pytest
 from reclaimerd.host.wire import to_json
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.policy import WorkerSettings
+from reclaimerd.model.process import ProcessLook
 from reclaimerd.model.reading import Known
-from reclaimerd.model.snapshot import ProcessLook
 from reclaimerd.observe.answers import (
     Answer,
     Answered,
@@ -544,6 +544,71 @@ def test_an_abandoned_worker_outlives_our_restart() -> None:
     finally:
         old.kill()
         old.wait(10)
+
+
+def test_a_worker_that_was_started_ahead_is_the_one_that_answers() -> None:
+    """`start` saves the first question the wait: no second worker is started for it."""
+
+    async def run() -> None:
+        async with _probe("done()") as probe:
+            await probe.start()
+            (pid,) = probe.worker_pids()
+            assert await _warm(probe) == pid
+
+    asyncio.run(run())
+
+
+def test_a_worker_that_was_started_ahead_is_ended_beside_an_abandoned_one() -> None:
+    """Our earlier start's worker still lives: the one that was started before we knew is gone at once."""
+    old = subprocess.Popen(["/bin/sleep", "600"])
+
+    async def run() -> None:
+        async with _probe("done()") as probe:
+            await probe.start()
+            (ahead,) = probe.worker_pids()
+            await probe.adopt_abandoned(_ref_of(old.pid))
+            await _until(lambda: not _is_alive(ahead))
+            assert probe.worker_pids() == (old.pid,)
+            assert isinstance(await probe.ask("host"), Silent)
+            assert old.poll() is None
+            old.kill()
+            old.wait(10)
+
+    try:
+        asyncio.run(run())
+    finally:
+        old.kill()
+        old.wait(10)
+
+
+def test_new_limits_hold_from_the_next_question_on() -> None:
+    """A policy that was loaded after the start decides how long a question waits."""
+
+    async def run() -> None:
+        async with _probe("time.sleep(60 if op == 'host' else 0); done()") as probe:
+            await _warm(probe)
+            probe.take_limits(WorkerSettings(answer_within_seconds=0.1))
+            answer, took = await _timed(probe.ask("host"))
+            assert isinstance(answer, Silent)
+            assert took < 4
+
+    asyncio.run(run())
+
+
+def test_a_worker_at_work_is_told_too_for_it_may_outlive_us() -> None:
+    """C20: what may be left when we end is known before we end, by the worker's own word of who it is."""
+
+    async def run() -> None:
+        async with _probe("done()") as probe:
+            told = [probe.left_if_we_end]
+            pid = await _warm(probe)
+            told.append(probe.left_if_we_end)
+            ref = _ref_of(pid)
+            assert probe.abandoned is None
+            await probe.close()
+            assert [*told, probe.left_if_we_end] == [None, ref, None]
+
+    asyncio.run(run())
 
 
 def test_a_stranger_with_the_same_pid_is_not_adopted() -> None:

@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 
 from reclaimerd.model.identity import DeviceNumber, FileIdentity
+from reclaimerd.model.process import (
+    PF_EXITING,
+    NodeHolding,
+    ProcessLook,
+)
 from reclaimerd.model.reading import Absent, Known, Unreadable
-from reclaimerd.model.snapshot import PF_EXITING, NodeHolding, ProcessLook
 from reclaimerd.observe.processes import ProcessReader
 from tests.rigs.proc_children import ZOMBIE_LEADER, device, script
 from tests.rigs.raw_fuse import RawFuse, why_unavailable

@@ -10,14 +10,16 @@ from reclaimerd.errors import UnsuitableHostError
 from reclaimerd.model.identity import DeviceNumber, FileIdentity, ProcessRef
 from reclaimerd.model.memory import Baseline, RememberedHolder
 from reclaimerd.model.ports import Look
-from reclaimerd.model.reading import Absent, Known, Unreadable
-from reclaimerd.model.snapshot import (
+from reclaimerd.model.process import (
     PF_EXITING,
-    DriverState,
     NodeHolding,
     ProcessLook,
     ProcessReading,
     ScanRow,
+)
+from reclaimerd.model.reading import Absent, Known, Unreadable
+from reclaimerd.model.snapshot import (
+    DriverState,
     Snapshot,
     unreadable_gpu,
 )

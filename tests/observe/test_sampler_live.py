@@ -17,7 +17,10 @@ from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.policy import WorkerSettings
 from reclaimerd.model.ports import Look
 from reclaimerd.model.reading import Known, Unreadable
-from reclaimerd.model.snapshot import DriverState, Snapshot
+from reclaimerd.model.snapshot import (
+    DriverState,
+    Snapshot,
+)
 from reclaimerd.observe.exits import ExitWatch
 from reclaimerd.observe.probe import Probe
 from reclaimerd.observe.sampler import Sampler, SamplerSettings

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reclaimerd.model.identity import DeviceNumber
-from reclaimerd.model.snapshot import ScanResult
+from reclaimerd.model.process import ScanResult
 from reclaimerd.observe import open_nodes
 from reclaimerd.observe.holders import scan
 from reclaimerd.observe.processes import ProcessReader

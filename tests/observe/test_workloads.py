@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaimerd.model.snapshot import WorkloadKind
+from reclaimerd.model.process import WorkloadKind
 from reclaimerd.observe.workloads import DirectoryOwners, workload_of
 
 C = "3f2a" * 16

@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.qemu.parts import CHECKOUT, Parts, packed
 
-GUEST_SECONDS = 240
+GUEST_SECONDS = 300
 LEAVE_SECONDS = 10
 MEMORY_MIB = 1024
 

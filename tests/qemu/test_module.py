@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reclaimerd.judge.plight import DRAIN_FACTOR
-from reclaimerd.model.snapshot import PF_EXITING
+from reclaimerd.model.process import PF_EXITING
 from tests.qemu.guest import EXIT_GRACE_SECONDS, GPU
 from tests.qemu.parts import CannotBootError, gather_parts
 from tests.qemu.rig import GUEST_SECONDS, Guest, boot

@@ -16,7 +16,7 @@ from pathlib import Path
 from reclaimerd.simulation.raw_fuse import RawFuse
 from tests.rigs.proc_children import READY
 
-BOUND_SECONDS = 10.0
+BOUND_SECONDS = 40.0
 FREEZER_V1 = Path("/sys/fs/cgroup/freezer")
 CORE_PATTERN = Path("/proc/sys/kernel/core_pattern")
 

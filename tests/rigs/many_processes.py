@@ -31,7 +31,10 @@ SOURCE = r"""
 
 #define STACK 8192
 
+static _Atomic long asleep;
+
 static int sleeper(void *nothing) {
+    asleep++;
     for (;;) pause();
     return nothing != NULL;
 }
@@ -48,6 +51,7 @@ static int first(void *words) {
         if (clone(sleeper, top, CLONE_VM | CLONE_FS | SIGCHLD, NULL) < 0) break;
         made++;
     }
+    while (asleep < made) usleep(1000);
     printf("%ld\n", made);
     fflush(stdout);
     for (;;) pause();
@@ -86,7 +90,7 @@ def _pid_max() -> int:
 
 @contextmanager
 def many_processes(folder: Path, count: int) -> Iterator[int]:
-    """Have so many sleeping processes; yields how many there are, all gone at the end of the block.
+    """Have so many processes, all asleep; yields how many there are, all gone at the end of the block.
 
     Where the machine's pid_max is too low it is raised, and put back at the end.
     """

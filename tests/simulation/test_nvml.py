@@ -13,7 +13,10 @@ import pytest
 
 from reclaimerd.errors import DriverAbsentError, UnsuitableHostError
 from reclaimerd.model.reading import Absent, Known, Unreadable
-from reclaimerd.model.snapshot import ContextKind, RecoveryAction
+from reclaimerd.model.snapshot import (
+    ContextKind,
+    RecoveryAction,
+)
 from reclaimerd.simulation.claims import OutOfGpuMemoryError, live_claims, own_claim, take_claim
 from reclaimerd.simulation.host import SimulatedHost, read_simulated_host, write_simulated_host
 from reclaimerd.simulation.keeper import Keeper
