@@ -1,15 +1,16 @@
 """How long one process may keep a worker: 200 ms each, more only while the worker really works.
 
 A process can make the reader of its /proc files hang (an execve that waits on a dirty FUSE mapping
-holds the lock that the reader needs), so each gets its own small limit. A worker that burns or waits
-for CPU meanwhile is not stuck, only slow: it gets up to four limits more.
+holds the lock that the reader needs), so each gets its own small limit. A worker that burns CPU
+meanwhile is not stuck, only slow: it gets up to four limits more. One that waits for a CPU (runnable,
+which nobody's lock makes it) is not to blame either, nor whom it looks at: it gets all the time there is.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from reclaimerd.observe.worker_link import Link, Pending
+from reclaimerd.observe.worker_link import CpuTime, Link, Pending
 
 EACH_SECONDS = 0.2
 FORGET_AFTER_SECONDS = 60.0
@@ -22,18 +23,14 @@ _POLL_SECONDS = 0.1
 
 @dataclass(slots=True)
 class _Window:
-    """One process's time: since when, how often extended, and what the worker had burnt by then."""
+    """One process's time: since when, how often extended (`worked`: for work), and the CPU time by then."""
 
     at: int | None
     since: float | None
     began: float
-    busy_seconds: float
+    cpu: CpuTime
     extended: int = 0
-
-
-def _busy_seconds(link: Link) -> float:
-    cpu = link.read_cpu_time()
-    return cpu.ran_seconds + cpu.waited_seconds
+    worked: int = 0
 
 
 def _standing_at(link: Link, pending: Pending, asked: Sequence[int]) -> tuple[int | None, float | None]:
@@ -47,13 +44,19 @@ def _standing_at(link: Link, pending: Pending, asked: Sequence[int]) -> tuple[in
 
 
 def _may_go_on(window: _Window, link: Link, now: float) -> bool:
-    """Extend the window while the worker works; tell whether it did."""
-    busy = _busy_seconds(link)
-    share = (busy - window.busy_seconds) / max(now - window.began, 0.001)
-    if share < _WORKING_SHARE or window.extended >= _EXTENSIONS:
+    """Extend the window while the worker works or waits for a CPU; tell whether it did."""
+    cpu = link.read_cpu_time()
+    enough = _WORKING_SHARE * max(now - window.began, 0.001)
+    ran = cpu.ran_seconds - window.cpu.ran_seconds
+    # The kernel counts a wait for a CPU only when it is over: one that lasts shows as runnable.
+    starved = ran < enough and (
+        cpu.waited_seconds - window.cpu.waited_seconds >= enough or link.is_runnable()
+    )
+    if not starved and (ran < enough or window.worked >= _EXTENSIONS):
         return False
+    window.worked += not starved
     window.extended += 1
-    window.began, window.busy_seconds = now, busy
+    window.began, window.cpu = now, cpu
     return True
 
 
@@ -68,7 +71,7 @@ async def wait_for_answer(
 
     `asked` are the pids of a `look`, answered in order; without them a search's own progress counts.
     """
-    window = _Window(None, None, clock(), 0.0)
+    window = _Window(None, None, clock(), CpuTime(0.0, 0.0))
     per_process = bool(asked) or pending.op in SEARCHES
     while not pending.ended.done():
         now = clock()
@@ -76,7 +79,7 @@ async def wait_for_answer(
             return None
         at, since = _standing_at(link, pending, asked) if per_process else (None, None)
         if (at, since) != (window.at, window.since):
-            window = _Window(at, since, now, _busy_seconds(link))
+            window = _Window(at, since, now, link.read_cpu_time())
         due = now + _POLL_SECONDS if per_process else until
         if at is not None and since is not None:
             due = since + EACH_SECONDS * (1 + window.extended)

@@ -201,6 +201,13 @@ class Link:
             return CpuTime(int(words[0]) / 1e9, int(words[1]) / 1e9)
         return CpuTime(0.0, 0.0)
 
+    def is_runnable(self) -> bool:
+        """Tell whether the worker's main thread runs or waits for a CPU, and for nothing else."""
+        with suppress(OSError):
+            status = Path(f"/proc/{self.child.pid}/status").read_text(encoding="utf-8", errors="replace")
+            return "\nState:\tR" in status
+        return False
+
     def read_cause(self) -> SilentCause:
         """Return why the worker does not answer the request in flight."""
         with suppress(OSError):

@@ -134,6 +134,10 @@ class Audit:
         """Free the reserve for whoever shares the disk (the store); tell whether there was one."""
         return self._reserve.spend()
 
+    def reserve_is_spent(self, mono: float) -> bool:
+        """Tell whether the reserve was given up for an operator and the disk has no ample room since."""
+        return self._reserve.is_spent(mono)
+
     def close(self) -> None:
         """Close the file; every record is durable already."""
         if self._fd >= 0:

@@ -69,6 +69,10 @@ class AuditPort(Protocol):
         """Free the reserved room; tell whether there was any."""
         ...
 
+    def reserve_is_spent(self, mono: float) -> bool:
+        """Tell whether the reserved room was freed and is not there again."""
+        ...
+
     def close(self) -> None:
         """Let go of it."""
         ...
@@ -245,6 +249,12 @@ class Recorder:
         """Write store, audit and anchor in this order; an operator's batch may give up the reserve for it."""
         opened = self._ready()
         use_reserve = is_operators(batch)
+        if not use_reserve and batch != Batch() and opened.audit.reserve_is_spent(self._limits.mono()):
+            # The room that is left was kept for operators: rules must not live on it.
+            raise NoSpaceError(
+                "audit: the disk was full and the reserve is spent on an operator's act",
+                "free some: four times the reserve must be free before acts by rule go on",
+            )
 
         def write(work: Callable[[], T]) -> T:
             try:

@@ -18,12 +18,13 @@ _ROOM_FACTOR = 4
 class Reserve:
     """The reserve of one directory; no reserve (no room, no support) is no error."""
 
-    __slots__ = ("_bytes", "_directory", "_made", "_tried_at")
+    __slots__ = ("_bytes", "_directory", "_made", "_spent", "_tried_at")
 
     def __init__(self, directory: Path, size_bytes: int) -> None:
         self._directory = directory
         self._bytes = size_bytes
         self._made = False
+        self._spent = False
         self._tried_at = float("-inf")
 
     def make(self) -> None:
@@ -32,7 +33,7 @@ class Reserve:
             descriptor = open_below(folder, RESERVE_NAME, os.O_WRONLY | os.O_CREAT)
             try:
                 os.posix_fallocate(descriptor, 0, self._bytes)
-                self._made = True
+                self._made, self._spent = True, False
             except OSError:
                 os.unlink(RESERVE_NAME, dir_fd=folder)
             finally:
@@ -42,12 +43,17 @@ class Reserve:
         """Free the room; tell whether there was any."""
         if not self._made:
             return False
-        self._made = False
+        self._made, self._spent = False, True
         try:
             (self._directory / RESERVE_NAME).unlink()
         except OSError:
             return False
         return True
+
+    def is_spent(self, mono: float) -> bool:
+        """Tell whether the room was given up and can't be had again yet."""
+        self.restore(mono)
+        return self._spent
 
     def restore(self, mono: float) -> None:
         """Allocate it again when it was spent and the disk has ample room; at most once a minute."""

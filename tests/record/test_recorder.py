@@ -41,6 +41,7 @@ class Journal:
         self.on_save: Callable[[], None] = lambda: None
         self.on_append: Callable[[], None] = lambda: None
         self.reserve = False
+        self.spent = False
 
     def load(self) -> Stored:
         """Return nothing stored."""
@@ -72,7 +73,13 @@ class Journal:
         """Give the reserve up once."""
         self.calls.append("spend_reserve")
         had, self.reserve = self.reserve, False
+        self.spent = self.spent or had
         return had
+
+    def reserve_is_spent(self, mono: float) -> bool:
+        """Tell whether it was given up."""
+        assert mono >= 0
+        return self.spent
 
     def close(self) -> None:
         """Note it."""
@@ -299,6 +306,24 @@ def test_a_full_disk_at_the_anchor_writes_no_record_twice(monkeypatch: pytest.Mo
         return journal.calls
 
     assert asyncio.run(scenario()) == ["append 1 True", "spend_reserve", "anchor 1", "close", "close"]
+
+
+def test_rules_do_not_live_on_the_operators_reserve() -> None:
+    """Once the reserve was spent on an operator, a rule's batch is refused, though there would be room."""
+
+    async def scenario() -> list[str]:
+        journal = Journal()
+        journal.spent = True
+        recorder = recorder_on(journal)
+        await recorder.load()
+        with pytest.raises(NoSpaceError, match="reserve is spent"):
+            await recorder.commit(Batch((an_incident(),)))
+        assert recorder.fault_for_operators() == ""
+        await recorder.commit(Batch(entries=(OPERATORS_INTENT,)))
+        await recorder.close()
+        return journal.calls
+
+    assert asyncio.run(scenario()) == ["append 1 True", "anchor 1", "close", "close"]
 
 
 def test_a_cancelled_commit_that_has_not_begun_is_never_written() -> None:
