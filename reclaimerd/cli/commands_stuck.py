@@ -101,4 +101,5 @@ def doctor(settings: Settings, stuck: bool) -> int:  # noqa: FBT001  # click cal
         show_json(body)
     else:
         show(stuck_blocks(body))
-    return int(ExitCode.ATTENTION if body["rows"] else ExitCode.OK)
+    # What could not be looked at may be what is stuck: unknown is never "nothing".
+    return int(ExitCode.ATTENTION if body["rows"] or body["skipped"] else ExitCode.OK)

@@ -23,7 +23,8 @@ def stuck_blocks(body: Json) -> Iterator[Block]:
     seen = f"{body.get('processes')} processes, {body.get('tasks')} tasks, watched for"
     seen = f"{seen} {age_text(body.get('watched_seconds'))}"
     if not rows:
-        yield f"nothing is stuck that touches a GPU driver ({seen})"
+        where = " of what could be looked at" if body.get("skipped") else ""
+        yield f"nothing{where} is stuck that touches a GPU driver ({seen})"
     else:
         yield f"{len(rows)} stuck, or leaving for too long ({seen})"
         yield Table(

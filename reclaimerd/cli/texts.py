@@ -41,7 +41,10 @@ LIMIT = "At most so many, the newest."
 SECONDS = "Limit of the whole demonstration."
 OUT = "Write it to this file (JSON where it ends in .json), readable by its owner alone."
 PERF = "As root: sample the CPU of tasks in R for a second, whose stack shows nowhere else."
-STUCK = "List every task that is stuck or leaves for too long and touches a GPU driver; exit 10 if any."
+STUCK = (
+    "List every task that is stuck or leaves for too long and touches a GPU driver; exit 10 if there is one, "
+    "or if something could not be looked at."
+)
 
 EXIT_CODES = {
     ExitCode.OK: "done: reclaimed and proven, permitted (dry run), healthy, or intact",

@@ -4,11 +4,12 @@ from pathlib import Path
 
 from reclaimerd.daemon.rows import Json
 from reclaimerd.daemon.views import incident_row
+from reclaimerd.errors import RecordError
 from reclaimerd.host.wire import to_wire
 from reclaimerd.model.identity import IncidentId
 from reclaimerd.model.incident import Incident
 from reclaimerd.record.audit_read import read_records
-from reclaimerd.record.store import STORE_NAME, Store
+from reclaimerd.record.store import STORE_NAME, Store, Stored
 
 
 def read_incidents(state_dir: Path, limit: int) -> list[Json]:
@@ -58,3 +59,18 @@ def _sentence(record: dict[str, object]) -> str:
     if isinstance(outcome, dict):
         words.insert(1, str(outcome.get("kind", "")))
     return ": ".join(words)
+
+
+def read_stored(state_dir: Path) -> Stored:
+    """Return what the store holds for an engine that only reads; nothing where it may not be read.
+
+    Raises CorruptStoreError: a store that can't be trusted is told, also to a reader.
+    """
+    try:
+        store = Store.open(state_dir / STORE_NAME, read_only=True)
+    except RecordError:
+        return Stored()
+    try:
+        return store.load()
+    finally:
+        store.close()

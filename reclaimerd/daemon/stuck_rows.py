@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.kernel import KernelLook, KernelTask, Leaving, Plight, TaskCondition
+from reclaimerd.model.process import DEAD_STATES, PF_DUMPCORE, PF_EXITING, PF_POSTCOREDUMP
 from reclaimerd.model.reading import Known
-from reclaimerd.model.snapshot import DEAD_STATES, PF_DUMPCORE, PF_EXITING, PF_POSTCOREDUMP
 from reclaimerd.observe.kernel_scan import Suspect, Touch, busy_frame
 
 Json = dict[str, object]

@@ -14,35 +14,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reclaimerd.config.signatures import load_signatures
+from reclaimerd.daemon.stuck_rows import StuckReport, Watched, row_of
 from reclaimerd.daemon.worker import command_for
 from reclaimerd.errors import ReclaimerdError
 from reclaimerd.judge.plight import Beside, PlightMemory, PlightSettings, advance
 from reclaimerd.judge.signatures import ab_ba
 from reclaimerd.model.identity import ProcessRef
-from reclaimerd.model.kernel import KernelLook, KernelTask, Leaving, Plight, TaskCondition
+from reclaimerd.model.kernel import KernelLook, Plight
 from reclaimerd.model.policy import Signature, WorkerSettings
-from reclaimerd.model.process import (
-    DEAD_STATES,
-    PF_DUMPCORE,
-    PF_EXITING,
-    PF_POSTCOREDUMP,
-)
-from reclaimerd.model.reading import Known
 from reclaimerd.observe.answers import UnreadableProcess
 from reclaimerd.observe.kernel_looks import Asking, ask_kernel_looks, ask_kernel_scan
-from reclaimerd.observe.kernel_scan import Suspect, Touch, busy_frame
+from reclaimerd.observe.kernel_scan import KernelScan, Suspect, Touch
 from reclaimerd.observe.probe import Probe
 
-Json = dict[str, object]
 SCAN_SECONDS = 8.0
-_SHOWN_FRAMES = 24
 _SAMPLES = 3
-_LEAVING = PF_EXITING | PF_POSTCOREDUMP | PF_DUMPCORE
+_SCAN_TRIES = 4
 _MORE_ROUNDS = 3
 """For suspects that could not be looked at in each round."""
-_TROUBLE = frozenset(
-    {Leaving.STUCK_BLOCKED, Leaving.STUCK_SPINNING, Leaving.NO_RELEASE, Leaving.UNDETERMINED}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,49 +52,6 @@ class StuckSettings:
         return PlightSettings(grace, _SAMPLES, signatures=self.signatures)
 
 
-@dataclass(frozen=True, slots=True)
-class StuckRow:
-    """One process or kernel thread that is stuck or leaves for too long; `text` is for people."""
-
-    ref: ProcessRef
-    comm: str
-    kernel_thread: bool
-    condition: str
-    leaving: str
-    watched_seconds: float
-    text: str
-    touch: Touch
-    touch_text: str
-    signature: str = ""
-    fault_domain: str = ""
-    tasks: int = 1
-    states: str = ""
-    stack: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class StuckReport:
-    """What was found, what the whole host shows, and what was not looked at."""
-
-    rows: tuple[StuckRow, ...]
-    watched_seconds: float
-    processes: int
-    tasks: int
-    skipped: tuple[str, ...]
-    notes: tuple[str, ...] = ()
-
-    def as_json(self) -> Json:
-        """Return the report as plain JSON."""
-        return {
-            "rows": [_row_json(row) for row in self.rows],
-            "watched_seconds": round(self.watched_seconds, 3),
-            "processes": self.processes,
-            "tasks": self.tasks,
-            "skipped": list(self.skipped),
-            "notes": list(self.notes),
-        }
-
-
 @dataclass(slots=True)
 class _Watch:
     """The looks so far, of those suspects that are not known to be gone; `unread` is why one failed."""
@@ -119,6 +65,11 @@ class _Watch:
     def lacks(self, count: int) -> bool:
         """Tell whether a suspect has fewer looks than that."""
         return any(len(self.looks[ref]) < count for ref in self.suspects)
+
+    def of(self, ref: ProcessRef, wanted: int, seconds: float) -> Watched:
+        """Return one suspect as it is judged at the end."""
+        looks, why = tuple(self.looks[ref]), self.unread.get(ref, "")
+        return Watched(self.suspects[ref], looks, wanted, self.plights.get(ref), seconds, why)
 
 
 async def find_stuck_here(
@@ -147,9 +98,7 @@ async def find_stuck(
     ReclaimerdError when the host could not be searched at all.
     """
     began = clock()
-    scan = await ask_kernel_scan(probe, seconds=SCAN_SECONDS, devices=devices)
-    if isinstance(scan, str):
-        raise ReclaimerdError(f"the tasks of this host could not be searched: {scan}", "try it again as root")
+    scan = await _searched(probe, devices, sleep)
     watch = _Watch({one.look.ref: one for one in scan.suspects if one.touch is not Touch.NONE})
     _take(watch, [one.look for one in watch.suspects.values()], settings)
     for _ in range(settings.looks - 1 + _MORE_ROUNDS):
@@ -158,11 +107,27 @@ async def find_stuck(
         await sleep(settings.apart_seconds)
         _take(watch, await _look_again(probe, watch), settings)
     watched = clock() - began
-    rows = tuple(row for ref in watch.suspects if (row := _row(ref, watch, settings, watched)) is not None)
+    rows = [row_of(watch.of(ref, settings.looks, watched)) for ref in watch.suspects]
     latest = {ref.pid: looks[-1] for ref, looks in watch.looks.items() if ref in watch.suspects}
     deadlock = ab_ba([watch.plights[ref] for ref in watch.suspects if ref in watch.plights], latest)
     notes = () if deadlock is None else (deadlock,)
-    return StuckReport(rows, watched, scan.processes, scan.tasks, scan.skipped, notes)
+    found = tuple(row for row in rows if row is not None)
+    return StuckReport(found, watched, scan.processes, scan.tasks, scan.skipped, notes)
+
+
+async def _searched(
+    probe: Asking, devices: Sequence[tuple[int, int]], sleep: Callable[[float], Awaitable[None]]
+) -> KernelScan:
+    """Return the search of the host, tried again on one that is too busy; raises ReclaimerdError."""
+    why = ""
+    for attempt in range(_SCAN_TRIES):
+        if attempt:
+            await sleep(1.0)
+        scan = await ask_kernel_scan(probe, seconds=SCAN_SECONDS, devices=devices)
+        if isinstance(scan, KernelScan):
+            return scan
+        why = scan
+    raise ReclaimerdError(f"the tasks of this host could not be searched: {why}", "try it again as root")
 
 
 async def _look_again(probe: Asking, watch: _Watch) -> list[KernelLook]:
@@ -199,118 +164,6 @@ def _take(watch: _Watch, looks: Sequence[KernelLook], settings: StuckSettings) -
 
 def _kill_pending(look: KernelLook) -> bool:
     return any(task.kill_pending for task in look.tasks)
-
-
-def _row(ref: ProcessRef, watch: _Watch, settings: StuckSettings, watched: float) -> StuckRow | None:
-    """Return the row of a suspect that stayed in trouble through every look; None for the others."""
-    suspect, looks, plight = watch.suspects[ref], watch.looks[ref], watch.plights.get(ref)
-    leaving, text = "", ""
-    if len(looks) < settings.looks:
-        leaving = Leaving.UNDETERMINED.value
-        text = f"it could not be looked at again: {watch.unread.get(ref, 'no time')}; hands off"
-    elif suspect.kernel_thread and (plight is None or plight.leaving is Leaving.NOT_LEAVING):
-        return _busy_thread(suspect, looks, watched)
-    elif plight is None or not _is_trouble(plight, looks):
-        return None
-    return StuckRow(
-        ref,
-        looks[-1].comm,
-        suspect.kernel_thread,
-        condition="unknown" if plight is None else plight.condition.value,
-        leaving=leaving or ("" if plight is None else plight.leaving.value),
-        watched_seconds=watched,
-        text=text or ("" if plight is None else plight.text),
-        touch=suspect.touch,
-        touch_text=suspect.touch_text,
-        signature="" if plight is None else plight.signature,
-        fault_domain="" if plight is None or not plight.signature else plight.fault_domain.value,
-        tasks=suspect.task_count,
-        states=_states(looks[-1]),
-        stack=_stack(looks),
-    )
-
-
-def _is_trouble(plight: Plight, looks: Sequence[KernelLook]) -> bool:
-    """Tell whether it is stuck, or has been leaving or in one and the same wait through every look."""
-    if plight.leaving in _TROUBLE:
-        return True
-    if plight.leaving is Leaving.PROGRESSING:
-        return _leaves_throughout(looks)
-    return plight.condition is TaskCondition.BLOCKED and _waits_still(looks)
-
-
-def _leaves_throughout(looks: Sequence[KernelLook]) -> bool:
-    """Tell whether one and the same task was leaving in every look, however it moved."""
-
-    def leaving(look: KernelLook) -> set[int]:
-        return {task.tid for task in look.tasks if task.flags & _LEAVING and task.state not in DEAD_STATES}
-
-    return bool(set.intersection(*map(leaving, looks)))
-
-
-def _waits_still(looks: Sequence[KernelLook]) -> bool:
-    """Tell whether a task was blocked in every look and was never once scheduled between them."""
-
-    def blocked(look: KernelLook) -> set[tuple[int, int, int, int]]:
-        return {
-            (task.tid, task.cpu_ticks, task.voluntary_switches, task.involuntary_switches)
-            for task in look.tasks
-            if task.state == "D"
-        }
-
-    return bool(set.intersection(*map(blocked, looks)))
-
-
-def _busy_thread(suspect: Suspect, looks: Sequence[KernelLook], watched: float) -> StuckRow | None:
-    """Return the row of a kernel thread that was at work in the driver in each of the looks."""
-    frames = [busy_frame(look.tasks[0]) for look in looks]
-    runs = all(look.tasks[0].state == "R" for look in looks)
-    if not all(frames) and not (suspect.touch is Touch.UNKNOWN and runs):
-        return None
-    where = f"in {frames[-1]}" if frames[-1] is not None else "running, and no stack shows"
-    text = f"a kernel thread of the driver, at work for {watched:.0f} s {where}; it may hold a GPU for nobody"
-    return StuckRow(
-        suspect.look.ref, suspect.look.comm, kernel_thread=True, condition="busy", leaving="",
-        watched_seconds=watched, text=text, touch=suspect.touch, touch_text=suspect.touch_text,
-        states=looks[-1].tasks[0].state, stack=_stack(looks),
-    )  # fmt: skip
-
-
-def _states(look: KernelLook) -> str:
-    return "".join(sorted({task.state for task in look.tasks}))
-
-
-def _stack(looks: Sequence[KernelLook]) -> tuple[str, ...]:
-    """Return the newest stack of the worst task that shows one."""
-
-    def rank(task: KernelTask) -> int:
-        return 0 if task.state in "DR" else 1
-
-    for look in reversed(looks):
-        for task in sorted(look.tasks, key=rank):
-            if isinstance(task.frames, Known) and task.frames.value:
-                return tuple(str(frame) for frame in task.frames.value[:_SHOWN_FRAMES])
-    return ()
-
-
-def _row_json(row: StuckRow) -> Json:
-    return {
-        "pid": row.ref.pid,
-        "ref": str(row.ref),
-        "comm": row.comm,
-        "kernel_thread": row.kernel_thread,
-        "condition": row.condition,
-        "leaving": row.leaving,
-        "watched_seconds": round(row.watched_seconds, 3),
-        "text": row.text,
-        "driver": row.touch.value,
-        "driver_text": row.touch_text,
-        "signature": row.signature,
-        "fault_domain": row.fault_domain,
-        "tasks": row.tasks,
-        "states": row.states,
-        "stack": list(row.stack),
-    }
 
 
 def simulated_devices(directory: Path) -> tuple[tuple[int, int], ...]:

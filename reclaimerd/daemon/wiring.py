@@ -4,6 +4,7 @@ Builds, and decides nothing. The daemon and a command in the foreground are buil
 in who waits for whom, and a reader opens no store for writing.
 """
 
+import asyncio
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +23,8 @@ from reclaimerd.daemon.engine import ROLES, Choice, Current, Engine, Paths, samp
 from reclaimerd.daemon.groups import group_id
 from reclaimerd.daemon.joints import Joints
 from reclaimerd.daemon.last_look import Judged, LastLooker
+from reclaimerd.daemon.past import read_stored
+from reclaimerd.daemon.patience import settings_by_policy
 from reclaimerd.daemon.recording import LoggedRecorder, RecordingPort
 from reclaimerd.daemon.state import State
 from reclaimerd.daemon.this_host import host_name, read_ancestors, read_boot_id, read_own_ref, sees_host_pids
@@ -121,6 +124,8 @@ async def _finish(part: _Unfinished) -> Engine:
             raise
         part.sampler.recall(stored.remembered, stored.baselines)
         await _adopt(part, stored)
+    else:
+        stored = await asyncio.to_thread(read_stored, part.paths.state_dir)
     holder: list[Cycle] = []
     looker = LastLooker(part.probes[1], lambda: _judged(holder[0]))
     executor = _executor(part, looker, recorder, holder)
@@ -132,7 +137,7 @@ async def _finish(part: _Unfinished) -> Engine:
         ours=_ours_of(part),
         hold_file=standing_hold_file,
         clock=time.monotonic,
-        plight_settings=_plight_settings(),
+        plight_settings=settings_by_policy(),
         forget=executor.sights.forget,
         host_namespace=sees_host_pids(),
         foreground=part.choice.foreground,
@@ -155,11 +160,7 @@ async def _finish(part: _Unfinished) -> Engine:
     )
 
 
-def _plight_settings() -> Callable[[Policy], PlightSettings]:
-    """Return a function that gives the patience and the known places by the policy in force."""
-    known: dict[tuple[Signature, ...], tuple[Signature, ...]] = {}
-
-    def settings(policy: Policy) -> PlightSettings:
+def settings(policy: Policy) -> PlightSettings:
         if policy.signatures not in known:
             known.clear()
             known[policy.signatures] = load_signatures(policy.signatures)

@@ -80,12 +80,12 @@ def _look_of(part: dict[str, object]) -> KernelAnswer:
 async def ask_kernel_scan(
     probe: Asking, *, seconds: float, devices: Sequence[tuple[int, int]] = ()
 ) -> KernelScan | str:
-    """Return the search of the whole host, or why there is none; takes at most 2 s more than `seconds`.
+    """Return the search of the whole host, or why there is none; takes at most 5 s more than `seconds`.
 
     `devices` count as a driver's besides the real ones (a simulated host's).
     """
     args: dict[str, object] = {"seconds": seconds, "devices": [list(pair) for pair in devices]}
-    answer = await probe.ask("kernel_scan", args, answer_within=seconds + 2.0)
+    answer = await probe.ask("kernel_scan", args, answer_within=seconds + 5.0)
     match answer:
         case Answered(parts=({"kernel_scan": scan}, *_)):
             try:

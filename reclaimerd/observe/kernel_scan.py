@@ -11,6 +11,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -36,6 +37,8 @@ MOST_SUSPECTS = 256
 MOST_TASKS_EACH = 16
 """Of a suspect only its worst tasks are told here: an answer has a bound."""
 _MOST_SKIPPED = 64
+_CLOSER_SECONDS = 4.0
+"""For the closer looks, past the time of the search itself."""
 _LEAVING = PF_EXITING | PF_POSTCOREDUMP | PF_DUMPCORE
 KTHREAD_NAMES = (
     "nv_queue", "nv_open_q", "nvidia", "UVM global queu", "UVM deferred re", "UVM GPU", "UVM Tools Event",
@@ -98,30 +101,41 @@ def scan_leaving(
     without: Collection[int] = (),
     seconds: float = 8.0,
 ) -> KernelScan:
-    """Return every process with a task that may be stuck; at most 256, within about `seconds`.
+    """Return every process with a task that may be stuck; at most 256, within `seconds` and 4 more.
 
     `finder` tells who has a driver's node open. `progress` hears each pid before it is looked at, and
     `without` are pids that did not answer before. Raises OSError when proc itself can't be listed.
     """
     count = _Count(time.monotonic() + seconds)
-    suspects: list[Suspect] = []
-    too_many = 0
+    waiting: list[tuple[int, int]] = []
     for pid in _pids(proc_root, count, without, progress):
-        try:
-            suspect = _looked_at(pid, proc_root, finder, count)
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        except (OSError, ValueError) as error:
-            words = words_of(error) if isinstance(error, OSError) else str(error)
-            count.skipped.append(f"pid {pid}: {words}")
-            continue
-        if suspect is not None and len(suspects) < MOST_SUSPECTS:
-            suspects.append(suspect)
-        elif suspect is not None:
-            too_many += 1
-    if too_many:
-        count.skipped.append(f"{too_many} more processes that leave, are blocked or run")
+        with _vanishing(pid, count):
+            rank = _rank(pid, proc_root, count)
+            if rank is not None:
+                waiting.append((rank, pid))
+    suspects: list[Suspect] = []
+    for number, (_, pid) in enumerate(sorted(waiting)):
+        if len(suspects) >= MOST_SUSPECTS or time.monotonic() > count.until + _CLOSER_SECONDS:
+            count.skipped.append(f"{len(waiting) - number} more processes that leave, are blocked or run")
+            break
+        progress(pid)
+        with _vanishing(pid, count):
+            suspect = _looked_at(pid, proc_root, finder)
+            if suspect is not None:
+                suspects.append(suspect)
     return KernelScan(tuple(suspects), _bounded(count.skipped), count.processes, count.tasks)
+
+
+@contextmanager
+def _vanishing(pid: int, count: _Count) -> Iterator[None]:
+    """Let a process vanish at any moment; put down what else goes wrong with it."""
+    try:
+        yield
+    except (FileNotFoundError, ProcessLookupError):
+        return
+    except (OSError, ValueError) as error:
+        words = words_of(error) if isinstance(error, OSError) else str(error)
+        count.skipped.append(f"pid {pid}: {words}")
 
 
 def _pids(
@@ -142,18 +156,29 @@ def _pids(
         yield pid
 
 
-def _looked_at(pid: int, proc_root: Path, finder: NodeFinder, count: _Count) -> Suspect | None:
-    """Return the process if one of its tasks is worth a closer look; raises OSError, ValueError."""
+def _rank(pid: int, proc_root: Path, count: _Count) -> int | None:
+    """Return how soon a process is looked at closer (0 first), None for never; raises OSError, ValueError."""
     stats = _stats(pid, proc_root)
     count.tasks += len(stats)
-    if not any(map(_is_worth_it, stats)):
-        return None
+    return min((rank for one in stats if (rank := _task_rank(one)) is not None), default=None)
+
+
+def _looked_at(pid: int, proc_root: Path, finder: NodeFinder) -> Suspect | None:
+    """Return the process if one of its tasks may be stuck; raises OSError, ValueError."""
     whole = read_whole_look(pid, proc_root=proc_root, most_tasks=MOST_TASKS_EACH)
-    kernel_thread = any(one.flags & PF_KTHREAD for one in stats)
-    if kernel_thread:
+    if any(task.flags & PF_KTHREAD for task in whole.look.tasks):
         return _kernel_thread(whole.look)
+    if not any(map(_may_be_stuck, whole.look.tasks)):
+        return None
     touch, text = _touch(whole.look, finder)
-    return Suspect(whole.look, whole.task_count, kernel_thread, touch, text)
+    return Suspect(whole.look, whole.task_count, kernel_thread=False, touch=touch, touch_text=text)
+
+
+def _may_be_stuck(task: KernelTask) -> bool:
+    """Tell whether a task leaves, is blocked, or runs on although SIGKILL waits for it."""
+    if task.state in DEAD_STATES:
+        return False
+    return bool(task.flags & _LEAVING) or task.state == "D" or (task.state == "R" and task.kill_pending)
 
 
 def _stats(pid: int, proc_root: Path) -> list[StatText]:
@@ -172,13 +197,21 @@ def _stats(pid: int, proc_root: Path) -> list[StatText]:
     return stats
 
 
-def _is_worth_it(one: StatText) -> bool:
-    """Tell whether a task may be stuck: a kernel thread of any kind, else one that leaves, waits or runs."""
+def _task_rank(one: StatText) -> int | None:
+    """Return 0 for a task that is blocked or a driver's kernel thread, up to 3; None for one that is not.
+
+    Kernel threads of all kinds are looked at; of the others one that leaves, waits or runs. A crowd
+    that is just ending, or running, comes last: it must not hide who is stuck.
+    """
     if one.flags & PF_KTHREAD:
-        return True
+        return 0 if one.comm.startswith(KTHREAD_NAMES) else 2
     if one.state in DEAD_STATES:
-        return False
-    return bool(one.flags & _LEAVING) or one.state in "DR"
+        return None
+    if one.state == "D":
+        return 0
+    if one.flags & _LEAVING:
+        return 1 if one.state != "R" else 2
+    return 3 if one.state == "R" else None
 
 
 def _kernel_thread(look: KernelLook) -> Suspect | None:
