@@ -1,4 +1,4 @@
-"""How much memory all our processes take: PSS of the daemon and of both workers.
+"""How much memory all our processes take: PSS of the daemon and of its workers.
 
 In the simulation with 8 GPUs and 64 holders of 50 threads, after some passes and the first full scan.
 PSS counts a page shared by n processes as 1/n (proc(5), smaps_rollup): other Python programs on the
@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 # After the line above: `python benchmarks/memory.py` has this folder on its path, not the one above.
 from benchmarks.rig import HOLDERS, daemon, hold, print_table, rollup_bytes, simulated_host
+from reclaimerd.cli.http_socket import Request, ask_daemon
 
 POLICY = '[daemon]\nmode = "observe"\ninterval = "200ms"\n'
 GOAL_BYTES = 84 << 20
@@ -30,6 +31,9 @@ def main() -> None:
         hold(keeper, HOLDERS, 50)
         with daemon(keeper, POLICY) as running:
             running.wait_passes(chosen.passes)
+            # Somebody has asked: only then the worker runs that looks at who comes to the door.
+            ask_daemon(keeper.directory / "reclaimerd.sock", Request("GET", "/v1/ps"), None)
+            running.wait_passes(2)
             pids = running.pids()
             shares = {name: rollup_bytes(pid, "Pss") for name, pid in pids.items()}
             private = {

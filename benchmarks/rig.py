@@ -132,13 +132,14 @@ def daemon(keeper: Keeper, policy: str) -> Iterator[Daemon]:
 
 
 def workers_of(pid: int) -> dict[str, int]:
-    """Return the pids of a daemon's workers by their roles."""
-    found = {}
+    """Return the pids of a daemon's workers by their roles; a role's second worker is at the door."""
+    found: dict[str, int] = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
         for child in (task / "children").read_text(encoding="ascii").split():
             words = Path(f"/proc/{child}/cmdline").read_bytes().decode(errors="replace").split("\0")
             if "--role" in words:
-                found[words[words.index("--role") + 1]] = int(child)
+                role = words[words.index("--role") + 1]
+                found[f"{role} of the door" if role in found else role] = int(child)
     return found
 
 

@@ -16,7 +16,6 @@ from reclaimerd.act.executor import Executor
 from reclaimerd.act.members import Admitted, NotAdmitted
 from reclaimerd.act.reset import VendorReset, tool_fault
 from reclaimerd.config.load import LoadedPolicy
-from reclaimerd.config.signatures import load_signatures
 from reclaimerd.config.user_patterns import compile_patterns
 from reclaimerd.daemon.cycle import Cycle
 from reclaimerd.daemon.engine import ROLES, Choice, Current, Engine, Paths, sampler_settings
@@ -34,10 +33,9 @@ from reclaimerd.host.child import Finished, Overran, run_bounded
 from reclaimerd.host.files import ensure_directory
 from reclaimerd.judge.evaluate import JudgeContext
 from reclaimerd.judge.exit_path import state_word
-from reclaimerd.judge.plight import PlightSettings
 from reclaimerd.judge.protections import Ours
 from reclaimerd.model.identity import ProcessRef
-from reclaimerd.model.policy import Policy, Signature, WorkerSettings
+from reclaimerd.model.policy import Policy, WorkerSettings
 from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.step import DrainRequest, Step
 from reclaimerd.observe.exits import ExitWatch
@@ -158,20 +156,6 @@ async def _finish(part: _Unfinished) -> Engine:
         stored=stored,
         taken_from=taken_from,
     )
-
-
-def settings(policy: Policy) -> PlightSettings:
-        if policy.signatures not in known:
-            known.clear()
-            known[policy.signatures] = load_signatures(policy.signatures)
-        ladder = policy.ladder
-        return PlightSettings(
-            exit_grace_seconds=ladder.exit_grace_seconds,
-            core_grace_seconds=ladder.core_grace_seconds,
-            signatures=known[policy.signatures],
-        )
-
-    return settings
 
 
 def standing_hold_file(policy: Policy) -> str:

@@ -14,6 +14,7 @@ from reclaimerd.cli.main import run
 from reclaimerd.cli.perf_sample import counted_stacks, running_tasks, sample_running
 from reclaimerd.cli.progress import result_blocks
 from reclaimerd.cli.report import inspect_blocks
+from reclaimerd.daemon.stuck_rows import StuckReport
 from reclaimerd.errors import ExitCode
 from tests.cli.canned import Answer, canned, reclaimctl
 from tests.rigs.kernel_children import child, stuck_in_flush
@@ -213,6 +214,21 @@ def test_rows_are_shown_with_verdict_and_stack_and_what_was_skipped() -> None:
         "nothing is stuck that touches a GPU driver (9 processes, 30 tasks, watched for 4s)"
     ]
     assert list(stuck_blocks({}))
+
+
+@pytest.mark.parametrize(("skipped", "code"), [([], 0), (["pid 9: it hangs"], 10)])
+def test_what_could_not_be_looked_at_is_never_nothing(
+    skipped: list[str], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No row is exit 0 only when everything was looked at."""
+
+    async def nothing(_devices: object) -> StuckReport:
+        return StuckReport((), 4.0, 9, 30, tuple(skipped))
+
+    monkeypatch.setattr("reclaimerd.daemon.stuck_scan.find_stuck_here", nothing)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert run(["doctor", "--stuck"]) == code
+    assert ("of what could be looked at" in capsys.readouterr().out) == bool(skipped)
 
 
 @pytest.mark.process

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from reclaimerd.config.signatures import load_signatures
-from reclaimerd.daemon.stuck_scan import StuckReport, StuckSettings, find_stuck, find_stuck_here
+from reclaimerd.daemon.stuck_rows import StuckReport
+from reclaimerd.daemon.stuck_scan import StuckSettings, find_stuck, find_stuck_here
 from reclaimerd.errors import ReclaimerdError
 from reclaimerd.host.wire import to_wire
 from reclaimerd.model.kernel import KernelLook
@@ -200,6 +201,30 @@ def test_a_host_that_can_not_be_searched_is_an_error_and_never_nothing_stuck(ans
     """No answer, a failure or nonsense: an error with its mend."""
     with pytest.raises(ReclaimerdError, match="could not be searched"):
         found(Worker([], scan_answer=answer))
+
+
+def test_a_search_that_fails_on_a_busy_host_is_tried_again() -> None:
+    """The first answer is none, the second is the list."""
+
+    @dataclass(slots=True)
+    class Busy:
+        worker: Worker
+        fails: int = 1
+
+        async def ask(
+            self, op: str, args: dict[str, object] | None = None, *, answer_within: float | None = None
+        ) -> Answer:
+            if op == "kernel_scan" and self.fails:
+                self.fails -= 1
+                return Silent("host overloaded", 0.0)
+            return await self.worker.ask(op, args, answer_within=answer_within)
+
+    async def no_sleep(_seconds: float) -> None:
+        return
+
+    busy = Busy(Worker([suspect(exiting(100, CLOSE))]))
+    report = asyncio.run(find_stuck(busy, SETTINGS, clock=lambda: 0.0, sleep=no_sleep))
+    assert [row.ref.pid for row in report.rows] == [100]
 
 
 def test_the_report_is_plain_json_with_the_fields_that_people_are_shown() -> None:

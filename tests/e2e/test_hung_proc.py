@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import pytest
 
+from reclaimerd.cli.http_socket import Reply, Request, ask_daemon
 from reclaimerd.daemon.worker import command_for
 from reclaimerd.host.wire import Decoder
 from reclaimerd.model.identity import DeviceNumber
@@ -330,6 +331,8 @@ def test_a_process_table_of_32000_entries(tmp_path: Path) -> None:
         with many_processes(tmp_path, CROWD) as crowd:
             assert crowd == CROWD
             rig.start_daemon()
+            first = Request("GET", "/v1/status")
+            wait_until(lambda: isinstance(ask_daemon(rig.socket, first, None), Reply), "it answers", 60.0)
             wait_until(lambda: rig.ask("/v1/status")["last_pass"]["at"] is not None, "the first pass", 60.0)
             wait_until(lambda: rig.verdict(hog) != "no row", "the holder is seen", 60.0)
             began = time.monotonic()

@@ -61,6 +61,29 @@ def test_who_sleeps_and_is_not_leaving_is_counted_and_not_looked_at(tmp_path: Pa
     assert found.tasks == 7
 
 
+def test_who_merely_runs_is_no_suspect_and_one_that_runs_on_after_sigkill_is(tmp_path: Path) -> None:
+    """C01: state R with SIGKILL pending is worth a look; state R alone is work."""
+    proc = FakeProc(tmp_path)
+    proc.add([FakeTask(100, state="R")])
+    proc.add([FakeTask(200, state="R", pending=0x100)])
+    found = scanned(proc)
+    assert [one.look.ref.pid for one in found.suspects] == [200]
+
+
+def test_a_crowd_that_ends_does_not_hide_who_is_blocked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is blocked is looked at first, whatever its pid; the crowd past the bound is counted."""
+    monkeypatch.setattr("reclaimerd.observe.kernel_scan.MOST_SUSPECTS", 1)
+    proc = FakeProc(tmp_path)
+    for pid in range(100, 110):
+        proc.add([FakeTask(pid, state="R", flags=0x40000C)])
+    proc.add([FakeTask(999, state="D", stack=CLOSING)])
+    found = scanned(proc)
+    assert touches(found) == {999: Touch.STACK}
+    assert found.skipped == ("10 more processes that leave, are blocked or run",)
+
+
 def test_what_was_left_out_is_named(tmp_path: Path) -> None:
     """A process that did not answer before, and one whose files are none, are named; the others are found."""
     proc = FakeProc(tmp_path)

@@ -93,7 +93,7 @@ def main() -> None:
     write_simulation()
     daemon = start_daemon()
     try:
-        wait_for(answers, "the daemon answers")
+        wait_for(lambda: answers(daemon), "the daemon answers")
         write_finding("started", {"seconds": time.monotonic() - began})
         hang("spinning", "in_release", SPIN, words=("listed",))
         hang("sleeping", "in_release", SLEEP, words=(), size=SMALL)
@@ -233,8 +233,9 @@ def ask(path: str, **query: str) -> Json | None:
     return None if isinstance(reply, NoAnswer) or reply.status != HTTP_OK else reply.body
 
 
-def answers() -> Json | None:
-    """Return the daemon's status once it has looked at the host."""
+def answers(daemon: "subprocess.Popen[bytes]") -> Json | None:
+    """Return the daemon's status once it has looked at the host; it must not have ended instead."""
+    assert daemon.poll() is None, f"the daemon ended at once with {daemon.returncode}"
     status = ask("/v1/status")
     return status if status and status["gpus"] else None
 
