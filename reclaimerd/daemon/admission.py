@@ -30,7 +30,9 @@ MOST_WITHHELD = 5
 """A signal that the last look withheld so often goes to a person instead of being tried for ever."""
 
 
-PASSING = frozenset({ReasonKind.HOLD, ReasonKind.PAUSED, ReasonKind.SETTLING, ReasonKind.RECORD})
+PASSING = frozenset(
+    {ReasonKind.HOLD, ReasonKind.PAUSED, ReasonKind.SETTLING, ReasonKind.RECORD, ReasonKind.CORE_DUMP},
+)
 """What stops for a while: the step waits and keeps its place; any other refusal passes it over."""
 
 

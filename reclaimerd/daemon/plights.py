@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+from reclaimerd.judge.exit_path import is_dumping
 from reclaimerd.judge.plight import Beside, PlightMemory, PlightSettings, advance
 from reclaimerd.judge.steps import was_killed
 from reclaimerd.model.identity import ProcessRef
@@ -18,11 +19,16 @@ MOST_BESIDE = 16
 def pids_in_exit(incidents: Iterable[Incident], before: Snapshot | None) -> tuple[int, ...]:
     """Return the pids whose tasks and stacks are wanted.
 
-    First those that were sent SIGKILL by us and were not gone at the last look, then holders that leave
-    or wait in the kernel: one of them may be what the first wait for.
+    First those that were sent SIGKILL by us, or write a core, and were not gone at the last look; then
+    holders that leave or wait in the kernel: one of them may be what the first wait for.
     """
     exited = before.exited if before is not None else frozenset()
-    killed = [ref.pid for one in incidents if was_killed(one) for ref in one.processes if ref not in exited]
+    killed = [
+        ref.pid
+        for one in incidents
+        for ref in one.processes
+        if ref not in exited and (was_killed(one) or _dumps(ref, before))
+    ]
     beside = _holders_in_kernel(before) if before is not None else []
     return tuple(dict.fromkeys((*killed[:MOST_IN_EXIT], *beside[:MOST_BESIDE])))
 
@@ -38,6 +44,11 @@ def with_plights(
     beside = Beside({look.ref: _gpu_bytes(look.ref, snapshot) for look in looks}, killed_at)
     found, memory = advance(memory, looks, beside, settings, snapshot.at)
     return replace(snapshot, plights={plight.ref: plight for plight in found}), memory
+
+
+def _dumps(ref: ProcessRef, before: Snapshot | None) -> bool:
+    reading = before.process(ref) if before is not None else None
+    return reading is not None and is_dumping(reading)
 
 
 def _holders_in_kernel(snapshot: Snapshot) -> list[int]:

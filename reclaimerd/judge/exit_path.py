@@ -43,7 +43,8 @@ def any_exiting(reading: ProcessReading) -> bool:
 
 def is_dumping(reading: ProcessReading) -> bool:
     """Tell whether the process writes a core: it still holds the GPU, maybe for minutes."""
-    return reading.dumping_core or any(task.flags & PF_DUMPCORE for task in live_tasks(reading))
+    writers = (task for task in live_tasks(reading) if task.flags & PF_DUMPCORE)
+    return reading.dumping_core or any(not task.is_exiting for task in writers)
 
 
 def is_kernel_thread(reading: ProcessReading) -> bool:

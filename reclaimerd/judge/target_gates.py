@@ -6,12 +6,12 @@ These bind everyone, whoever asks and however: `--force` removes none of them.
 from dataclasses import dataclass
 from typing import assert_never
 
-from reclaimerd.judge.exit_path import any_exiting, is_released
+from reclaimerd.judge.exit_path import any_exiting, is_dumping, is_released
 from reclaimerd.judge.gate_context import GateContext
 from reclaimerd.judge.protections import exe_doubt, looks_protected, protection_of
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.incident import ActorKind, Incident, Stage
-from reclaimerd.model.kernel import TaskCondition
+from reclaimerd.model.kernel import Leaving, TaskCondition
 from reclaimerd.model.process import (
     ProcessReading,
     WorkloadKind,
@@ -38,6 +38,7 @@ def target_findings(step: Step, incident: Incident, context: GateContext) -> Tar
     reasons = list(_belonging_reasons(step, incident, context.snapshot))
     answers: list[GateAnswer] = []
     reasons += _waiting_reasons(step, context.snapshot)
+    reasons += _dump_reasons(step, context)
     for ref in step.targets:
         found = _one_target(ref, step, incident, context)
         reasons += found.reasons
@@ -60,6 +61,25 @@ def _waiting_reasons(step: Step, snapshot: Snapshot) -> list[Reason]:
         mend = f"look there: reclaimctl inspect {plight.culprit.pid}"
         both = (ref, plight.culprit)
         reasons.append(Reason(ReasonKind.WAITS_FOR_OTHER, text, mend, processes=both))
+    return reasons
+
+
+def _dump_reasons(step: Step, context: GateContext) -> list[Reason]:
+    """Return which targets write a core that the policy spares while it grows; `--force` cuts it."""
+    if step.stage not in _SIGNALS or step.force:
+        return []
+    reasons = []
+    for ref in step.targets:
+        reading = context.snapshot.process(ref)
+        if reading is None or ref in context.snapshot.exited or not is_dumping(reading):
+            continue
+        plight = context.snapshot.plights.get(ref)
+        if plight is not None and plight.leaving not in (Leaving.PROGRESSING, Leaving.UNDETERMINED):
+            continue
+        patience = context.policy.ladder.core_grace_seconds
+        text = f"pid {ref.pid} writes its core; it is spared while the core grows, at most {patience:.0f} s"
+        mend = "wait, or cut the core with --force"
+        reasons.append(Reason(ReasonKind.CORE_DUMP, text, mend, processes=(ref,)))
     return reasons
 
 

@@ -48,6 +48,7 @@ class ReasonKind(StrEnum):
     GPU_UNKNOWN = "gpu_unknown"
     LOOKS_PROTECTED = "looks_protected"
     WAITS_FOR_OTHER = "waits_for_other"
+    CORE_DUMP = "core_dump"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,12 @@ def test_only_those_that_we_killed_are_asked_about() -> None:
     assert pids_in_exit([KILLED], None) == (ME.ref.pid,)
 
 
+def test_one_that_writes_a_core_is_followed_before_any_signal() -> None:
+    """How long it is spared depends on whether its core grows."""
+    look = a_busy_snapshot(replace(ME, dumping_core=True))
+    assert pids_in_exit([an_incident()], look) == (ME.ref.pid,)
+
+
 def test_holders_that_wait_in_the_kernel_are_looked_at_beside_them() -> None:
     """One of them may be what a target waits for."""
     blocked = a_process(pid=222, tasks=(a_task(tid=222, state="D"),))

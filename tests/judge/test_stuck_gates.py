@@ -187,3 +187,45 @@ def test_a_drain_is_not_refused_for_a_waiting_target() -> None:
     answer = admit(a_step(stage=Stage.DRAIN), an_incident(), a_context(snapshot=look))
     kinds = {one.kind for one in answer.reasons} if isinstance(answer, Refusal) else set()
     assert ReasonKind.WAITS_FOR_OTHER not in kinds
+
+
+def a_dump(leaving: Leaving | None) -> Snapshot:
+    """Return a look at a target that writes its core, with what is said of it."""
+    dumping = replace(ME, dumping_core=True)
+    plights = {}
+    if leaving is not None:
+        plights = {ME.ref: replace(a_plight(leaving), condition=TaskCondition.DUMPING_CORE)}
+    return a_busy_snapshot(dumping, plights=plights)
+
+
+@pytest.mark.parametrize("leaving", [None, Leaving.PROGRESSING, Leaving.UNDETERMINED])
+@pytest.mark.parametrize("stage", [Stage.SIGTERM, Stage.SIGKILL])
+def test_a_core_that_grows_is_spared(stage: Stage, leaving: Leaving | None) -> None:
+    """No signal while the core is written; the refusal names the way to cut it."""
+    answer = admit(a_step(stage=stage), an_incident(), a_context(snapshot=a_dump(leaving)))
+    assert isinstance(answer, Refusal)
+    (reason,) = [one for one in answer.reasons if one.kind is ReasonKind.CORE_DUMP]
+    assert "--force" in reason.mend
+
+
+@pytest.mark.parametrize("leaving", [Leaving.NO_RELEASE, Leaving.STUCK_BLOCKED])
+def test_a_core_past_its_patience_is_cut(leaving: Leaving) -> None:
+    """After core_grace, or when it grows no more, the ladder goes on."""
+    answer = admit(a_step(), an_incident(), a_context(snapshot=a_dump(leaving)))
+    assert isinstance(answer, Permit)
+
+
+def test_force_cuts_a_core() -> None:
+    """An operator's force is allowed to."""
+    incident = an_incident(actor=Actor(ActorKind.OPERATOR, "root", uid=0), plan=a_plan(force=True))
+    step = a_step(incident, Stage.SIGKILL, force=True)
+    answer = admit(step, incident, a_context(snapshot=a_dump(None)))
+    assert isinstance(answer, Permit)
+
+
+def test_a_dump_that_is_over_is_no_dump() -> None:
+    """PF_DUMPCORE is never cleared: with PF_EXITING beside it the core is written, and the task leaves."""
+    over = replace(ME, tasks=(a_task(flags=0x200 | PF_EXITING),))
+    answer = admit(a_step(), an_incident(), a_context(snapshot=a_busy_snapshot(over)))
+    kinds = {one.kind for one in answer.reasons} if isinstance(answer, Refusal) else set()
+    assert ReasonKind.CORE_DUMP not in kinds

@@ -43,7 +43,8 @@ POLICY_TEXT = f"""
 mode = "enforce"
 interval = "500ms"
 [workers]
-answer_within = "20s"
+answer_within = "60s"
+hung_after = "200s"
 [ladder]
 sigterm = "1s"
 operator_sigterm = "1s"

@@ -46,6 +46,14 @@ kept = open(sys.argv[1], 'rb', 0)
 ready()
 signal.pause()
 """
+EXEC_WITH_DIRTY_MAPPING = """
+import mmap
+file = os.open(sys.argv[1], os.O_RDWR)
+mapped = mmap.mmap(file, 4096)
+mapped[0] = 1
+ready()
+os.execv('/bin/sleep', ['sleep', '600'])
+"""
 THREADS = """
 import threading
 for _ in range(int(sys.argv[1])):
@@ -110,9 +118,9 @@ def _hear(started: "subprocess.Popen[bytes]", word: bytes) -> bytes:
 def stuck_in_flush(*args: str) -> Iterator[int]:
     """Give the pid of a process that exits and can't: the kernel waits for an answer to its last close."""
     with RawFuse(withhold="flush") as fuse, child(OPEN_AND_PAUSE, str(fuse.path("held")), *args) as started:
-        started.kill()
-        fuse.wait_withheld()
         try:
+            started.kill()
+            fuse.wait_withheld()
             yield started.pid
         finally:
             fuse.release()
@@ -122,8 +130,19 @@ def stuck_in_flush(*args: str) -> Iterator[int]:
 def stuck_in_read(body: str = READ) -> Iterator[int]:
     """Give the pid of a process with a task that reads what nobody answers."""
     with RawFuse(withhold="read") as fuse, child(body, str(fuse.path("held"))) as started:
-        fuse.wait_withheld()
         try:
+            fuse.wait_withheld()
+            yield started.pid
+        finally:
+            fuse.release()
+
+
+@contextmanager
+def hanging_exec() -> Iterator[int]:
+    """Give the pid of a process whose change of program waits: reads of its stat and stack hang."""
+    with RawFuse(withhold="write") as fuse, child(EXEC_WITH_DIRTY_MAPPING, str(fuse.path("held"))) as started:
+        try:
+            fuse.wait_withheld()
             yield started.pid
         finally:
             fuse.release()
