@@ -91,11 +91,15 @@ def moved(before: Fingerprint, now: Fingerprint) -> bool:
 
 
 def released(before: Fingerprint, now: Fingerprint) -> bool:
-    """Tell whether anything was let go of: tasks, GPU memory, the cgroup's memory, or a core got longer."""
+    """Tell whether anything was let go of: tasks, GPU memory, the cgroup's memory, or a core got longer.
+
+    A cgroup has other members, whose memory falls too: its figure counts only when one of the tasks
+    moved since, or a stuck exit in a busy cgroup would never be found.
+    """
     return (
         now.tasks_left < before.tasks_left
         or _fell(before.gpu_bytes, now.gpu_bytes)
-        or _fell(before.cgroup_bytes, now.cgroup_bytes)
+        or (_fell(before.cgroup_bytes, now.cgroup_bytes) and moved(before, now))
         or _fell(now.written_bytes, before.written_bytes)
     )
 

@@ -1,5 +1,6 @@
 """Commands without a daemon, one writer at a time, and who may ask at all."""
 
+import os
 import signal
 import sqlite3
 import subprocess
@@ -105,13 +106,14 @@ def test_of_two_kills_at_once_one_is_the_writer() -> None:
     """The second foreground kill exits 3 with the mend while the first works; both end in turn."""
     with simulated_host() as rig:
         one, two = rig.launch("--ignore-term").pid, rig.launch().pid
-        first = rig.begin("kill", "--pid", str(one), "--force", "--grace", "4s", "--json")
+        first = rig.begin("kill", "--pid", str(one), "--grace", "60s", "--json")
         rig.wait_record("outcome", pid=one)
         second = rig.kill(two)
         assert second.code == 3, second
         assert "--takeover" in second.err
         assert is_alive(two)
         assert rig.records(pid=two) == []
+        os.kill(one, signal.SIGKILL)
         assert first.result().code == 0
         assert rig.kill(two).code == 0
         assert rig.verify_audit().code == 0

@@ -65,15 +65,24 @@ def test_a_process_moves_when_a_task_moves_comes_or_goes() -> None:
         ({}, False),
         ({"tasks_left": 3}, True),
         ({"gpu_bytes": 7 * GIB}, True),
-        ({"cgroup_bytes": 8 * GIB}, True),
+        ({"cgroup_bytes": 8 * GIB}, False),
         ({"resident_bytes": 1}, False),
         ({"tasks_left": 5, "gpu_bytes": 9 * GIB, "cgroup_bytes": 10 * GIB}, False),
         ({"gpu_bytes": None, "cgroup_bytes": None}, False),
     ],
 )
 def test_a_fall_is_release_and_growth_or_silence_is_none(change: dict[str, Any], *, is_release: bool) -> None:
-    """Tasks, GPU memory and the cgroup's memory count; unknown never counts as a fall."""
+    """Tasks and GPU memory count; the cgroup's memory alone does not; unknown never counts as a fall."""
     assert released(BASE, replace(BASE, **change)) is is_release
+
+
+def test_the_cgroups_memory_counts_only_with_motion() -> None:
+    """A busy neighbour in the same cgroup must not make a motionless exit look like progress for ever."""
+    still = fingerprint(a_look(100, a_ktask(100)), None)
+    stirred = fingerprint(a_look(100, a_ktask(100, cpu_ticks=99)), None)
+    before = replace(still, cgroup_bytes=9 * GIB)
+    assert not released(before, replace(still, cgroup_bytes=8 * GIB))
+    assert released(before, replace(stirred, cgroup_bytes=8 * GIB))
 
 
 def test_a_core_that_grows_is_release() -> None:
