@@ -27,7 +27,7 @@ from reclaimerd.daemon.patience import settings_by_policy
 from reclaimerd.daemon.recording import LoggedRecorder, RecordingPort
 from reclaimerd.daemon.state import State
 from reclaimerd.daemon.this_host import host_name, read_ancestors, read_boot_id, read_own_ref, sees_host_pids
-from reclaimerd.daemon.writing import MadeNothing, claim_writer
+from reclaimerd.daemon.writing import MadeNothing, claim_writer, has_living_writer
 from reclaimerd.errors import RecordError
 from reclaimerd.host.child import Finished, Overran, run_bounded
 from reclaimerd.host.files import ensure_directory
@@ -124,6 +124,8 @@ async def _finish(part: _Unfinished) -> Engine:
         await _adopt(part, stored)
     else:
         stored = await asyncio.to_thread(read_stored, part.paths.state_dir)
+        if stored.abandoned and not await has_living_writer(part.paths.state_dir, part.probes[1]):
+            await _adopt(part, stored)
     holder: list[Cycle] = []
     looker = LastLooker(part.probes[1], lambda: _judged(holder[0]))
     executor = _executor(part, looker, recorder, holder)

@@ -71,6 +71,12 @@ async def claim_writer(
     return ended
 
 
+async def has_living_writer(state_dir: Path, procfs: Probe) -> bool:
+    """Tell whether a living process writes to this state directory; its workers are then its own."""
+    rival = await asyncio.to_thread(current_writer, state_dir)
+    return rival is not None and await _state_of(rival, procfs) is WriterState.ALIVE
+
+
 async def _state_of(ref: ProcessRef, procfs: Probe) -> WriterState:
     """Return what became of a process; one that can't be looked at counts as alive."""
     if _is_gone(ref.pid):  # the usual case after a crash, and no worker need be quick to see it

@@ -14,7 +14,7 @@ import pytest
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.this_host import read_boot_id, read_own_ref
 from reclaimerd.daemon.worker import command_for
-from reclaimerd.daemon.writing import MadeNothing, claim_writer
+from reclaimerd.daemon.writing import MadeNothing, claim_writer, has_living_writer
 from reclaimerd.errors import RecordError, WriterBusyError
 from reclaimerd.host.proc_text import parse_stat
 from reclaimerd.host.wire import to_json
@@ -132,6 +132,22 @@ def test_takeover_never_signals_a_stranger_with_the_writer_s_old_pid(tmp_path: P
         assert isinstance(claim(tmp_path, old, lambda _ref: WriterState.DEAD), Claimed)
         claimed(tmp_path, takeover=True)
         assert stranger.poll() is None
+
+
+def test_a_reader_knows_whether_a_writer_lives(tmp_path: Path) -> None:
+    """The workers of a living writer are its own; those of a dead one may be hung for good."""
+
+    async def lives() -> bool:
+        procfs = Probe("procfs", command_for("procfs", None), WorkerSettings(answer_within_seconds=20))
+        try:
+            return await has_living_writer(tmp_path, procfs)
+        finally:
+            await procfs.close()
+
+    assert not asyncio.run(lives())
+    with rival(tmp_path):
+        assert asyncio.run(lives())
+    assert not asyncio.run(lives())
 
 
 def test_a_place_where_nothing_can_be_written_is_a_clear_error(tmp_path: Path) -> None:
