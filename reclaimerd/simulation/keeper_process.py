@@ -242,7 +242,10 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)  # our end is our controller's end of file
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    setup = json.loads(sys.stdin.buffer.readline())
+    asked = sys.stdin.buffer.readline()
+    if not asked.endswith(b"\n"):
+        return 0  # our controller went before it said what to build
+    setup = json.loads(asked)
     keeping = Keeping(Path(sys.argv[1]).resolve(), reaps=bool(setup["reap"]))
     try:
         build_host(keeping, [SimulatedGpu(**entries) for entries in setup["gpus"]])
