@@ -15,11 +15,11 @@ PATIENT = rule(grace="600s")
 """A rule whose SIGKILL never comes within a test."""
 
 
-def assert_refused_once(rig: Rig, pid: int, kind: str, path: Path) -> None:
+def assert_refused_once(rig: Rig, pid: int, kind: str, path: Path, *, passes: int = 4) -> None:
     """Assert that passes go by, nothing is sent, and exactly one refusal, of this kind, is on record."""
     refusal = rig.wait_record("refused", pid=pid)
     assert kind in [one["kind"] for one in refusal["refusals"]], refusal
-    rig.passes(5)
+    rig.passes(passes)
     assert signals_in(path) == []
     assert len(rig.records("refused", pid=pid)) == 1, rig.story()
     assert rig.records("intent", pid=pid) == []
@@ -116,7 +116,7 @@ def test_nothing_is_done_by_rule_while_settling() -> None:
     with simulated_host(PATIENT, tables={"gates": {"settling": "4s"}}) as rig:
         pid, path = rig.recorder()
         rig.start_daemon()
-        assert_refused_once(rig, pid, "settling", path)
+        assert_refused_once(rig, pid, "settling", path, passes=2)
         assert rig.kill(rig.launch(size="1GiB", gpu=GPU_B).pid).code == 0
         assert_asked_at_last(rig, pid, path)
         started, asked = rig.records("started")[0], rig.records("intent", pid=pid)[0]
@@ -142,13 +142,13 @@ def test_the_breaker_trips_before_anything_is_done() -> None:
 
 def test_a_spent_budget_holds_the_next_workload() -> None:
     """One workload a window: the second is refused once, and asked when the window is over."""
-    budgets = {"workloads_per_window": 1, "window": "5s"}
+    budgets = {"workloads_per_window": 1, "window": "6s"}
     with simulated_host(PATIENT, tables={"budgets": budgets}) as rig:
         rig.start_daemon()
         one, first = rig.recorder("one")
         assert_asked_at_last(rig, one, first)
         two, second = rig.recorder("two", gpu=GPU_B)
-        assert_refused_once(rig, two, "budget", second)
+        assert_refused_once(rig, two, "budget", second, passes=2)
         assert_asked_at_last(rig, two, second)
 
 
