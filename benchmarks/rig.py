@@ -29,9 +29,19 @@ _STOP_WITHIN_SECONDS = 10.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
+def _end_politely() -> None:
+    """Let SIGTERM (of `timeout`, say) end us by an exception, so that whatever was started is ended too."""
+
+    def leave(_number: int, _frame: object) -> None:
+        raise SystemExit("ended by SIGTERM")
+
+    signal.signal(signal.SIGTERM, leave)
+
+
 @contextmanager
 def sleepers(count: int) -> Iterator[tuple[int, ...]]:
     """Start `count` real sleeping processes that hold nothing, and end them at the end."""
+    _end_politely()
     sleep = shutil.which("sleep") or "/bin/sleep"
     with Path(os.devnull).open("r+b") as null:
         actions = [(os.POSIX_SPAWN_DUP2, null.fileno(), number) for number in range(3)]
@@ -48,6 +58,7 @@ def sleepers(count: int) -> Iterator[tuple[int, ...]]:
 @contextmanager
 def simulated_host(gpus: int = GPUS) -> Iterator[Keeper]:
     """Build a simulated host in a folder of its own, and take both away at the end."""
+    _end_politely()
     hardware = [SimulatedGpu(f"GPU-{number}", f"Simulated {number}", 80 * GIB) for number in range(gpus)]
     with (
         tempfile.TemporaryDirectory(prefix="reclaimerd-benchmark-") as folder,

@@ -36,6 +36,10 @@ PASSING = frozenset(
 """What stops for a while: the step waits and keeps its place; any other refusal passes it over."""
 
 
+UNCLEAR = frozenset({ReasonKind.UNDETERMINED})
+"""One slow read on a busy host: an operator's order that has begun waits for a clear look, in its time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """One permitted step with its attempt: the intent that must be durable before it is performed."""
@@ -149,12 +153,13 @@ def _refuse(refusal: Refusal, incident: Incident, context: GateContext, round_: 
         incident = replace(incident, last_refusal=text)
         round_.draft.put(incident, [entries.refused(incident, refusal)])
     stage = refusal.step.stage
-    passes = {reason.kind for reason in refusal.reasons} <= PASSING
+    kinds = {reason.kind for reason in refusal.reasons}
+    passes = kinds <= PASSING
     if stage in (Stage.RESET, Stage.DRAIN) and not passes:
         passed = with_passed_over(incident, stage, text)
         round_.draft.put(passed, [entries.passed_over(passed, stage, text)])
         round_.admitted.again_at_once = True
-    elif incident.actor.kind is ActorKind.OPERATOR:
+    elif incident.actor.kind is ActorKind.OPERATOR and not (incident.attempts and kinds <= UNCLEAR):
         ended = _refused_operator(incident, text, context)
         round_.draft.put(ended, [entries.ended(ended)])
 

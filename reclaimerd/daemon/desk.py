@@ -88,6 +88,13 @@ class Desk:
         """Return every pid that a waiting order names or takes along."""
         return tuple(pid for ticket in self.waiting for pid in (ticket.order.pid, *ticket.members))
 
+    def refuse_waiting(self, text: str) -> None:
+        """End the orders that no pass will take: there is none to be had now."""
+        waiting, self.waiting = self.waiting, []
+        for ticket in waiting:
+            ticket.refuse(text)
+            ticket.tell({"event": "declined", "pid": ticket.order.pid, "text": text})
+
     def of(self, incident: IncidentId) -> list[Ticket]:
         """Return the orders that follow one incident."""
         return [ticket for ticket in self.under_way if ticket.incident == incident]

@@ -209,6 +209,7 @@ class Service:
             if self.last_pass_at is None:
                 raise
             self._warn("host_unsuitable", error=self.last_error)
+            self.cycle.desk.refuse_waiting(f"the driver can't be worked with: {self.last_error}")
             return began + ABSENT_EVERY_SECONDS
         except Exception as error:  # the one border: a bug in a pass must not end the guard
             self.last_error = f"{type(error).__name__}: {error}"

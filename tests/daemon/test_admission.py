@@ -254,3 +254,19 @@ def test_an_operator_refused_after_a_signal_is_handed_over_with_three() -> None:
     assert ticket.exit_code is ExitCode.REFUSED
     assert ended_with(rig)[0] == "handed_over to operator"
     assert rig.executor.sent == {a_ref(): ["sigterm"]}
+
+
+def test_one_unreadable_look_does_not_end_an_order_that_has_begun() -> None:
+    """A late read on a busy host: nothing is sent meanwhile, and SIGKILL comes with the next clear look."""
+    rig = a_rig(a_busy_snapshot(), a_policy(a_rule(above=70 * GIB)))
+    ticket = rig.order(force=True, grace_seconds=1.0)
+    asyncio.run(rig.passes())
+    clear = a_busy_snapshot()
+    blind = replace(clear, processes={}, unreadable={a_ref().pid: "its reader hung"})
+    rig.show(blind)
+    asyncio.run(rig.passes(2))
+    assert ticket.exit_code is None
+    assert rig.executor.sent == {a_ref(): ["sigterm"]}
+    rig.show(clear)
+    asyncio.run(rig.passes(2))
+    assert rig.executor.sent == {a_ref(): ["sigterm", "sigkill"]}

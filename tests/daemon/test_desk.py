@@ -101,3 +101,14 @@ def test_each_end_has_its_exit_code() -> None:
     assert handed(last_refusal="protected") is ExitCode.REFUSED
     assert handed(last_refusal="old", handed_to=Recipient.SCHEDULER) is ExitCode.TIME_UP
     assert handed(attempts=(denied,)) is ExitCode.NOT_ALLOWED
+
+
+def test_orders_that_no_pass_will_take_get_their_end_and_a_line() -> None:
+    """Whoever reads the lines hears of it; nothing waits any more."""
+    desk = Desk()
+    ticket = a_ticket()
+    desk.place(ticket)
+    desk.refuse_waiting("the driver can't be worked with")
+    assert desk.waiting == []
+    assert ticket.exit_code is ExitCode.REFUSED
+    assert ticket.events.get_nowait()["event"] == "declined"
