@@ -133,6 +133,9 @@ def error(name: str, **fields: object) -> None:
 def _logger() -> Any:  # noqa: ANN401  # structlog's own type for a logger of any class
     import structlog  # noqa: PLC0415  # see above
 
+    if not structlog.is_configured():
+        # A command in the foreground: stdout is its answer, maybe JSON, so a line goes to stderr.
+        return structlog.wrap_logger(structlog.PrintLogger(sys.stderr), processors=[json_line])
     return structlog.get_logger()
 
 

@@ -114,3 +114,12 @@ def test_a_closed_stream_does_not_stop_the_daemon() -> None:
     lines.close(5.0)
     assert not lines._thread.is_alive()
     os.close(writer)
+
+
+def test_without_a_configuration_nothing_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    """In the foreground stdout is the command's answer, and often JSON."""
+    structlog.reset_defaults()
+    logs.warning("evidence_not_kept", pid=7)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert json.loads(said.err) == {"level": "warning", "event": "evidence_not_kept", "pid": 7}
