@@ -78,7 +78,8 @@ async def build(
     me = read_own_ref(boot_id)
     policy = loaded.policy
     nvml, procfs, door = await start_workers(paths) if probes is None else probes
-    for probe in (nvml, procfs, door):
+    # The door keeps its own patience: a short limit for readings must not lock operators out.
+    for probe in (nvml, procfs):
         probe.take_limits(policy.workers)
     exits = ExitWatch(lambda _ref: wake())
     clocks = (time.monotonic, time.time)

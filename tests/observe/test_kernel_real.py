@@ -197,8 +197,23 @@ def test_a_core_dump_shows_its_writer_and_its_parked_sibling(tmp_path: Path) -> 
         assert Path("/proc/sys/kernel/core_pattern").read_text() == before
 
 
+ATTEMPTS = 8
+
+
 def test_a_slow_exit_shows_memory_going_down_while_it_leaves() -> None:
     """A killed process with gigabytes of small pages: exiting, and its cgroup is charged less and less."""
+    for attempt in range(ATTEMPTS):
+        leaving = looks_at_a_slow_exit()
+        figures = [look.cgroup_bytes.value for look in leaving if isinstance(look.cgroup_bytes, Known)]
+        assert all(look.resident_bytes == 0 for look in leaving)
+        # A reader that gets no CPU sees too few moments of an exit that takes a tenth of a second.
+        if len(figures) >= 3 and min(figures) < figures[0] - GIB // 4:
+            return
+        assert attempt < ATTEMPTS - 1, figures
+
+
+def looks_at_a_slow_exit() -> list[KernelLook]:
+    """Return what was seen of a killed process with a GiB of small pages while it was in the exit path."""
     with child(LARGE + PAUSE, str(GIB)) as started:
         started.kill()
         looks: list[KernelLook] = []
@@ -211,11 +226,7 @@ def test_a_slow_exit_shows_memory_going_down_while_it_leaves() -> None:
             if task_of(look).state in DEAD_STATES:
                 break
             looks.append(look)
-        leaving = [look for look in looks if task_of(look).flags & PF_EXITING]
-        figures = [look.cgroup_bytes.value for look in leaving if isinstance(look.cgroup_bytes, Known)]
-        assert len(figures) >= 3
-        assert min(figures) < figures[0] - GIB // 4
-        assert all(look.resident_bytes == 0 for look in leaving)
+        return [look for look in looks if task_of(look).flags & PF_EXITING]
 
 
 def test_many_threads_are_bounded_and_counted() -> None:
