@@ -15,7 +15,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
-    "shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+    "shared machine",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    database=None,
+    derandomize=True,
 )
 settings.load_profile("shared machine")
 """A busy machine is slow, and that is no fault of the code: no test here is about time."""
