@@ -69,8 +69,11 @@ def test_a_task_stuck_in_its_last_close_is_exiting_in_d_and_its_stack_says_where
     with stuck_in_flush() as pid:
         look = look_when(
             pid,
-            lambda one: "fuse_flush" in symbols(task_of(one)) and task_of(one).state == "D",
-            "the flush in the stack of a task in D",
+            lambda one: (
+                "fuse_flush" in symbols(task_of(one))
+                and (task_of(one).state, task_of(one).wchan) == ("D", "request_wait_answer")
+            ),
+            "the flush in the stack of a task that has come to rest in D",
         )
         task = task_of(look)
         assert task.flags & PF_EXITING
