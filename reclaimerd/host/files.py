@@ -8,10 +8,14 @@ import errno
 import os
 import secrets
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+ROOT_ALONE = frozenset({0})
+"""The uids that are trusted with what the host itself runs."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _MOST_LINKS = 40
 """As many symbolic links as the kernel itself follows (path_resolution(7))."""
@@ -147,9 +151,9 @@ def refuse_unsafe(path: Path) -> str | None:
     A folder may be writable when it is sticky, or when its mount is read-only.
     """
     try:
-        resolved, concern = _walked(path)
-        if concern is not None:
-            return concern
+        resolved, concerns = walk_owners(path, ROOT_ALONE, most_concerns=1)
+        if concerns:
+            return concerns[0].text
         descriptor = os.open(resolved, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             status = os.fstat(descriptor)
@@ -159,16 +163,37 @@ def refuse_unsafe(path: Path) -> str | None:
         return f"{path}: {error.strerror or error}"
     if not stat.S_ISREG(status.st_mode):
         return f"{path} is not a regular file"
-    return _owner_concern(path, status) or _writers_concern(path, status)
+    return next((concern.text for concern in file_concerns(path, status, ROOT_ALONE)), None)
 
 
-def _walked(path: Path) -> tuple[Path, str | None]:
-    """Return the path without links, and the first thing that speaks against the way there."""
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """One way for somebody who is not trusted to change what stands at a path; `mend` is a command."""
+
+    path: Path
+    why: str
+    mend: str
+    noun: str = ""
+
+    @property
+    def text(self) -> str:
+        """Return the path and what is wrong with it."""
+        return f"{self.path} {self.why}"
+
+
+def walk_owners(
+    path: Path, trusted: frozenset[int], *, most_concerns: int = sys.maxsize
+) -> tuple[Path, tuple[Concern, ...]]:
+    """Return the path without links, and what speaks against each folder and link on the way.
+
+    `trusted` are the uids that may own them. With `most_concerns` found the walk ends where it is.
+    Raises OSError when a part is missing or can't be looked at, and for a circle of links.
+    """
     waiting = list(reversed(path.absolute().parts))
     current = Path(waiting.pop())
-    concern = _folder_concern(current)
+    concerns = dict.fromkeys(_folder_concerns(current, trusted))
     links = 0
-    while waiting and concern is None:
+    while waiting and len(concerns) < most_concerns:
         part = waiting.pop()
         if part == "..":
             current = current.parent
@@ -179,33 +204,40 @@ def _walked(path: Path) -> tuple[Path, str | None]:
             links += 1
             if links > _MOST_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-            concern = _owner_concern(entry, status)
+            concerns.update(dict.fromkeys(_owner_concerns(entry, status, trusted)))
             target = entry.readlink()
             current = Path("/") if target.is_absolute() else current
             waiting.extend(reversed([step for step in target.parts if step != "/"]))
             continue
         current = entry
         if stat.S_ISDIR(status.st_mode):
-            concern = _folder_concern(entry)
-    return current, concern
+            concerns.update(dict.fromkeys(_folder_concerns(entry, trusted)))
+    return current, tuple(concerns)
 
 
-def _folder_concern(path: Path) -> str | None:
-    """Return what speaks against a folder on the way."""
+def file_concerns(path: Path, status: os.stat_result, trusted: frozenset[int]) -> list[Concern]:
+    """Return what speaks against an opened file."""
+    return [*_owner_concerns(path, status, trusted), *_writer_concerns(path, status)]
+
+
+def _folder_concerns(path: Path, trusted: frozenset[int]) -> list[Concern]:
+    """Return what speaks against a folder on the way; a sticky one lets nobody replace another's files."""
     if os.statvfs(path).f_flag & os.ST_RDONLY:
-        return None
+        return []
     status = path.stat()
-    sticky = status.st_mode & stat.S_ISVTX
-    return _owner_concern(path, status) or (None if sticky else _writers_concern(path, status))
+    writers = [] if status.st_mode & stat.S_ISVTX else _writer_concerns(path, status, "folder ")
+    return [*_owner_concerns(path, status, trusted), *writers]
 
 
-def _owner_concern(path: Path, status: os.stat_result) -> str | None:
+def _owner_concerns(path: Path, status: os.stat_result, trusted: frozenset[int]) -> list[Concern]:
     """Return what speaks against an owner."""
-    if status.st_uid == 0:
-        return None
-    return f"{path} belongs to uid {status.st_uid}, not to root"
+    if status.st_uid in trusted:
+        return []
+    return [Concern(path, f"belongs to uid {status.st_uid}, not to root", f"chown root {path}")]
 
 
-def _writers_concern(path: Path, status: os.stat_result) -> str | None:
+def _writer_concerns(path: Path, status: os.stat_result, noun: str = "") -> list[Concern]:
     """Return what speaks against the permission bits."""
-    return f"{path} can be written by its group or by others" if status.st_mode & _OTHERS_WRITE else None
+    if not status.st_mode & _OTHERS_WRITE:
+        return []
+    return [Concern(path, "can be written by its group or by others", f"chmod go-w {path}", noun)]
