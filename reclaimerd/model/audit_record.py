@@ -32,6 +32,9 @@ class RecordKind(StrEnum):
     SEALED = "sealed"
     CHAIN_BROKEN = "chain_broken"
     ROTATED = "rotated"
+    RESET_STEP = "reset_step"
+    XID = "xid"
+    DEVICE = "device"
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,10 +57,11 @@ class Recipient(StrEnum):
 
 
 class ProofKind(StrEnum):
-    """How the memory's return was shown; the last is no proof, and the end says so."""
+    """How the end was shown; the last is no proof, and the end says so."""
 
     EXCLUSIVE = "exclusive"
     SHARED = "shared"
+    RESET_VERIFIED = "reset_verified"
     RELEASED_UNMEASURED = "released_unmeasured"
 
 
@@ -135,10 +136,11 @@ class Plan:
 
 
 class Subject(StrEnum):
-    """What an incident is about: a process and its kin, or the driver that does not answer."""
+    """What an incident is about: a process and its kin, the driver that does not answer, or a GPU itself."""
 
     PROCESS = "process"
     DRIVER = "driver"
+    GPU = "gpu"
 
 
 class OutcomeKind(StrEnum):
@@ -157,6 +159,7 @@ class OutcomeKind(StrEnum):
     RESET_DONE = "reset_done"
     RESET_REFUSED = "reset_refused"
     RESET_ABANDONED = "reset_abandoned"
+    RESET_NOT_VERIFIED = "reset_not_verified"
 
 
 @dataclass(frozen=True, slots=True)

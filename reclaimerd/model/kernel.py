@@ -61,8 +61,9 @@ class KernelTask:
 
 @dataclass(frozen=True, slots=True)
 class KernelLook:
-    """One process as the kernel shows it: every task, and what it still has.
+    """One process as the kernel shows it: its tasks, and what it still has.
 
+    `tasks` holds at most 256 of them, `task_count` is how many there were, also those beyond that bound.
     `frozen` is decided from cgroup files, `written_bytes` is wchar of /proc/PID/io (a core dump's
     progress), `cgroup_bytes` memory.current or memory.usage_in_bytes of its cgroup.
     """
@@ -71,6 +72,7 @@ class KernelLook:
     ppid: int
     comm: str
     tasks: tuple[KernelTask, ...]
+    task_count: int
     dumping_core: bool
     tracer_pid: int
     ns_pids: tuple[int, ...]

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from reclaimerd.model.fault import StandingXid
 from reclaimerd.model.identity import GpuUuid
+from reclaimerd.model.reset_run import GpuBreaker, ResetPast, ResetRun, Untouchable
 
 
 class SpendKind(StrEnum):
@@ -64,3 +66,12 @@ class Ledger:
     pause: Pause | None = None
     breaker: Breaker | None = None
     ended: tuple[Ended, ...] = ()
+    resets: tuple[ResetRun, ...] = ()
+    """Resets under way: at most one on a host."""
+    past_resets: tuple[ResetPast, ...] = ()
+    untouchable: tuple[Untouchable, ...] = ()
+    gpu_breakers: tuple[GpuBreaker, ...] = ()
+    xids: tuple[StandingXid, ...] = ()
+    kernel_seq: int | None = None
+    """The last kernel log record that was read, of the boot `kernel_boot`."""
+    kernel_boot: str = ""

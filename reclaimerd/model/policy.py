@@ -114,6 +114,28 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
+class FaultRule:
+    """One rule of kind `fault`: a GPU whose fault is one of these classes is to be reset.
+
+    `xid_classes` and `recovery_actions` are alternatives; words as the catalogue and NVML field 230 have
+    them. `stages` may name sigterm and sigkill: then the holders are told to go first, and only when they
+    all belong to one workload.
+    """
+
+    name: str
+    xid_classes: tuple[str, ...] = ()
+    recovery_actions: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    for_seconds: float = 30.0
+    mode: Mode = Mode.OBSERVE
+    action: RuleAction = RuleAction.RECLAIM
+    stages: tuple[ListedStage, ...] = (ListedStage.RESET, ListedStage.DRAIN)
+    sigterm_seconds: float | None = None
+    sigkill_seconds: float | None = None
+    kind: str = "fault"
+
+
+@dataclass(frozen=True, slots=True)
 class LadderSettings:
     """How long each step of the ladder waits."""
 
@@ -145,6 +167,8 @@ class BudgetSettings:
     workloads_per_day: int = 3
     resets_per_gpu: int = 1
     reset_window_seconds: float = 21600.0
+    resets_per_day: int = 2
+    """Of the whole host."""
     drains_per_day: int = 1
 
 
@@ -155,6 +179,8 @@ class BreakerSettings:
     workloads_per_pass: int = 1
     gpu_percent: float = 25.0
     gpus_at_least: int = 2
+    failed_resets: int = 2
+    """Failed resets of one GPU within 24 h that trip that GPU's own breaker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +202,25 @@ class WorkerSettings:
 
     answer_within_seconds: float = 5.0
     hung_after_seconds: float = 60.0
+
+
+_STOP_UNITS = ("nvidia-dcgm.service", "dcgm-exporter.service", "nvsm.service", "nvidia-powerd.service")
+
+
+@dataclass(frozen=True, slots=True)
+class ResetSettings:
+    """How a GPU is reset; the tool's own deadline is `ladder.reset_seconds`.
+
+    `stop_units` are the clients of the driver that are ours to stop and start again. `peers`: GPUs that
+    can only be reset together may be, when all of them are free. `fence_hook`: a program of root's that
+    asks the scheduler to keep this host free and reads it back; "" is none.
+    """
+
+    stop_units: tuple[str, ...] = _STOP_UNITS
+    unit_seconds: float = 30.0
+    verify_seconds: float = 60.0
+    peers: bool = False
+    fence_hook: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,10 +285,12 @@ class Policy:
     breaker: BreakerSettings = field(default_factory=BreakerSettings)
     drain: DrainSettings = field(default_factory=DrainSettings)
     workers: WorkerSettings = field(default_factory=WorkerSettings)
+    reset: ResetSettings = field(default_factory=ResetSettings)
     audit: AuditSettings = field(default_factory=AuditSettings)
     access: AccessSettings = field(default_factory=AccessSettings)
     protections: tuple[UserProtection, ...] = ()
     rules: tuple[Rule, ...] = ()
+    fault_rules: tuple[FaultRule, ...] = ()
     signatures: tuple[Signature, ...] = ()
     """The administrator's own, tried before the package's."""
     digest: str = "built-in"

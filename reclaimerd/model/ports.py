@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from reclaimerd.model.audit_record import AuditEntry
-from reclaimerd.model.identity import GpuUuid, ProcessRef
+from reclaimerd.model.identity import AttemptId, GpuUuid, ProcessRef
 from reclaimerd.model.incident import Incident, Outcome
 from reclaimerd.model.ledger import Ledger
+from reclaimerd.model.reset_facts import GpuFacts
+from reclaimerd.model.reset_run import Change
 from reclaimerd.model.snapshot import (
     HostGpus,
     Snapshot,
@@ -26,6 +28,10 @@ class NvmlPort(Protocol):
         """
         ...
 
+    def read_reset_facts(self) -> tuple[GpuFacts, ...]:
+        """Return what a reset needs to know of every GPU; raises as `read_host` does."""
+        ...
+
     def close(self) -> None:
         """Let go of the driver: an NVML client is a holder."""
         ...
@@ -38,12 +44,15 @@ class Look:
     `watch`: processes of open incidents, whose every task is read. `full_scan`: search all
     descriptors of all processes. `deep`: also io_uring and sockets in flight (before a reset).
     `pids`: further processes that somebody asked about, holders or not. `kernel`: pids whose tasks and
-    kernel stacks are wanted.
+    kernel stacks are wanted. `reset`: read what a reset needs to know besides. `without_driver`: our own
+    NVML worker is closed for a reset and must not be started; GPUs are then known by identity alone.
     """
 
     watch: tuple[ProcessRef, ...] = ()
     pids: tuple[int, ...] = ()
     kernel: tuple[int, ...] = ()
+    reset: bool = False
+    without_driver: bool = False
     full_scan: bool = False
     deep: bool = False
 
@@ -108,11 +117,120 @@ class DrainPort(Protocol):
         ...
 
 
-class ResetPort(Protocol):
-    """The vendor's reset tool."""
+@dataclass(frozen=True, slots=True)
+class ToolEnded:
+    """The vendor's tool ended: its exit code (negative: minus the signal), and what it printed, cut."""
 
-    async def reset(self, gpu: GpuUuid) -> Outcome:
-        """Run the tool under its deadline; RESET_DONE, RESET_REFUSED, RESET_ABANDONED or FAILED."""
+    code: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRuns:
+    """It has not ended; `evidence` is its kernel stack where that could be read.
+
+    `began_at`: monotonic seconds at which it had been started, where the answer is that of `start`.
+    """
+
+    ref: ProcessRef
+    evidence: str = ""
+    began_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolNeverRan:
+    """It did not start, and from now on it never will under this name: nothing was reset."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolVanished:
+    """It started, it is gone, and nobody knows how it ended."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUnknown:
+    """What stands of it can't be read: it may run still."""
+
+    why: str
+
+
+ToolState = ToolEnded | ToolRuns | ToolNeverRan | ToolVanished | ToolUnknown
+
+
+@dataclass(frozen=True, slots=True)
+class ToolWaits:
+    """The word was not taken in time, and won't be; what stands ready may be given another."""
+
+    why: str
+
+
+class ResetToolPort(Protocol):
+    """The vendor's reset tool, run outside our cgroup, never signalled, found again after a restart.
+
+    It is made ready first, and runs when it is given the word: so the time from the last look to its
+    start is not that of making it ready.
+    """
+
+    def fault(self) -> str:
+        """Return why it can't be run here, or ""."""
+        ...
+
+    async def prepare(self, run: AttemptId, gpus: tuple[GpuUuid, ...]) -> str:
+        """Have it stand ready for these GPUs; return why it does not, or "". It runs by the word only."""
+        ...
+
+    async def start(self, run: AttemptId, not_after: float) -> ToolState | ToolWaits:
+        """Give the word, which is good until `not_after` (monotonic seconds); it runs once for a run."""
+        ...
+
+    async def withdraw(self, run: AttemptId) -> ToolState:
+        """Let what stands ready go: ToolNeverRan, unless it has taken the word already."""
+        ...
+
+    async def wait(self, run: AttemptId, seconds: float) -> ToolState:
+        """Return what became of it, waiting at most so long for its end; claims one that never ran."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeMade:
+    """A change was made or undone, and read back."""
+
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeFailed:
+    """It was not; `why` is a sentence."""
+
+    why: str
+
+
+class ClientsPort(Protocol):
+    """What a reset changes besides the GPU: units, persistence mode, settings, the scheduler's fence."""
+
+    async def make(self, change: Change) -> ChangeMade | ChangeFailed:
+        """Make one planned change (stop the unit, persistence off, ask for the fence) within its bound."""
+        ...
+
+    async def undo(self, change: Change) -> ChangeMade | ChangeFailed:
+        """Put back what was before; doing it twice does no harm."""
+        ...
+
+
+class DriverGripPort(Protocol):
+    """Our own NVML workers: an NVML client is a holder."""
+
+    async def let_go(self) -> bool:
+        """Close them and keep them closed; tell whether none of ours is left."""
+        ...
+
+    def take_back(self) -> None:
+        """Let them be started again."""
         ...
 
 

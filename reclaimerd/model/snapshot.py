@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from reclaimerd.model.fault import DeviceEvent, KernelNews
 from reclaimerd.model.identity import DeviceNumber, FileIdentity, GpuUuid, ProcessRef
 from reclaimerd.model.kernel import KernelLook, Plight
 from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.reading import Absent, Reading, Unreadable
+from reclaimerd.model.reset_facts import ResetFacts
 
 
 class ContextKind(StrEnum):
@@ -186,6 +188,10 @@ class Snapshot:
     """Tasks and stacks of the processes that were sent SIGKILL and still live, by pid."""
     plights: Mapping[ProcessRef, Plight] = field(default_factory=dict)
     """What the mind makes of them over this look and those before; the cycle adds it."""
+    reset_facts: ResetFacts | None = None
+    """What a reset needs to know besides; read only when one is asked about."""
+    kernel_news: KernelNews = field(default_factory=KernelNews)
+    device_events: tuple[DeviceEvent, ...] = ()
 
     def process(self, ref: ProcessRef) -> ProcessReading | None:
         """Return the reading of exactly this process, or None when it was not seen."""

@@ -49,6 +49,18 @@ class ReasonKind(StrEnum):
     LOOKS_PROTECTED = "looks_protected"
     WAITS_FOR_OTHER = "waits_for_other"
     CORE_DUMP = "core_dump"
+    DRIVER_BLOCKED = "driver_blocked"
+    DEFERRED_CLOSE = "deferred_close"
+    KERNEL_CLIENT = "kernel_client"
+    CLIENT_UNIT = "client_unit"
+    PEERS = "peers"
+    GPU_LOST = "gpu_lost"
+    NOT_SUPPORTED = "not_supported"
+    DRAIN_STATE = "drain_state"
+    FENCE = "fence"
+    DO_NOT_TOUCH = "do_not_touch"
+    RESET_IN_FLIGHT = "reset_in_flight"
+    OTHER_INCIDENT = "other_incident"
 
 
 @dataclass(frozen=True, slots=True)
