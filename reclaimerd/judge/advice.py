@@ -54,15 +54,19 @@ def words(
     signature = next((one for one in signatures if one.name == plight.signature), None)
     look = looks.get(plight.ref.pid)
     look = look if look is not None and look.ref == plight.ref else None
-    parts = [f"{_doing(plight, look)} {_for(plight, now)}", *_verdict(plight, look, signature, now)]
+    parts = [_doing_for(plight, look, now), *_verdict(plight, look, signature, now)]
     waits = _waits(plight, look, looks)
     if waits:
         parts.append(waits)
     return "; ".join(parts)
 
 
-def _for(plight: Plight, now: float) -> str:
-    return f"for {duration(now - plight.since)}"
+def _doing_for(plight: Plight, look: KernelLook | None, now: float) -> str:
+    """Return what it does and for how long; after one look nobody knows how long."""
+    doing = _doing(plight, look)
+    if plight.looks > 1:
+        return f"{doing} for {duration(now - plight.since)}"
+    return f"{doing.removesuffix(', seen so')}, seen once"
 
 
 def _doing(plight: Plight, look: KernelLook | None) -> str:
@@ -116,7 +120,9 @@ def _progress(plight: Plight, look: KernelLook | None, signature: Signature | No
     where = [f"in {_place(plight, signature)}"] if plight.signature else []
     pending = look is not None and any(task.kill_pending for task in look.tasks)
     means = ["a pending SIGKILL means nothing now"] if pending and _exits(plight) else []
-    return [*where, "not stuck as far as can be told: wait", *means]
+    if plight.looks > 1:
+        return [*where, "not stuck as far as can be told: wait", *means]
+    return [*where, "one look can't tell whether it is stuck: look again in a minute", *means]
 
 
 def _exits(plight: Plight) -> bool:

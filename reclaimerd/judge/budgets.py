@@ -7,10 +7,12 @@ restarts; an entry from the future (the clock went back) counts as recent.
 from collections.abc import Iterable
 
 from reclaimerd.judge.gate_context import GateContext, NewlyDue, workload_key
+from reclaimerd.judge.reset_gate import reset_gpus
 from reclaimerd.model.identity import GpuUuid
 from reclaimerd.model.incident import ActorKind, Incident, OutcomeKind, Stage
 from reclaimerd.model.ledger import Spend, SpendKind
 from reclaimerd.model.policy import Policy
+from reclaimerd.model.reset_run import ResetResult
 from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.step import Permit, Reason, ReasonKind, Step
 
@@ -42,7 +44,8 @@ def spends_of(permit: Permit, incident: Incident, context: GateContext) -> tuple
             return ()
         return (Spend(SpendKind.WORKLOAD, key, wall, permit.dry_run),)
     if step.stage is Stage.RESET:
-        return tuple(Spend(SpendKind.RESET, uuid, wall, permit.dry_run) for uuid in step.target.gpus)
+        gpus = dict.fromkeys(peer for uuid in step.target.gpus for peer in reset_gpus(uuid, context))
+        return tuple(Spend(SpendKind.RESET, uuid, wall, permit.dry_run) for uuid in gpus)
     if step.stage is Stage.DRAIN and by_rule:
         return (Spend(SpendKind.DRAIN, step.incident, wall, permit.dry_run),)
     return ()
@@ -78,11 +81,26 @@ def reset_budget_reasons(uuid: GpuUuid, context: GateContext, *, dry_run: bool) 
     return budget + gpu_cooldown_reasons(uuid, context)
 
 
+def host_reset_reasons(context: GateContext, *, dry_run: bool) -> tuple[Reason, ...]:
+    """Return why this host had enough resets for a day; GPUs that went together count as one reset."""
+    # One reset spends for all its GPUs at one instant, and there is only one at a time.
+    resets = {spend.at: spend for spend in _spends(context, SpendKind.RESET, dry_run=dry_run)}
+    over = _over(resets.values(), context.wall, _DAY_SECONDS, context.policy.budgets.resets_per_day)
+    if not over:
+        return ()
+    return (Reason(ReasonKind.BUDGET, f"resets on this host: {over}", "wait, or ask with --force"),)
+
+
 def gpu_cooldown_reasons(uuid: GpuUuid, context: GateContext) -> tuple[Reason, ...]:
     """Return why this GPU is left alone after its last reset."""
     wait = context.policy.gates.gpu_cooldown_seconds
     resets = [
         end.at for end in context.ledger.ended if end.was_reset and not end.dry_run and uuid in end.gpus
+    ]
+    resets += [
+        past.at
+        for past in context.ledger.past_resets
+        if uuid in past.gpus and past.result is not ResetResult.REFUSED and not past.dry_run
     ]
     if not any(_within(at, context.wall, wait) for at in resets):
         return ()

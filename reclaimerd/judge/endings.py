@@ -4,10 +4,12 @@ from dataclasses import replace
 from typing import assert_never
 
 from reclaimerd.judge.exit_path import any_exiting, state_word
+from reclaimerd.judge.gpu_fault import fault_of
 from reclaimerd.judge.ladder import next_stage
 from reclaimerd.judge.plight import needs_drain
 from reclaimerd.judge.proof import SECOND_LOOK_SECONDS, Proven, StillHeld, Unmeasured, finding_of
 from reclaimerd.judge.steps import was_killed, was_signalled
+from reclaimerd.model.fault import FaultClass
 from reclaimerd.model.incident import (
     ActorKind,
     Fact,
@@ -19,19 +21,17 @@ from reclaimerd.model.incident import (
     Stage,
     Subject,
 )
+from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import FaultDomain
-from reclaimerd.model.reading import Known
 from reclaimerd.model.snapshot import (
     DriverState,
-    RecoveryAction,
     Snapshot,
 )
 from reclaimerd.model.step import DrainReason
 
-_REBOOT = frozenset(
-    {RecoveryAction.NODE_REBOOT, RecoveryAction.BUS_RESET, RecoveryAction.SYSTEM_REBOOT},
+_FAILED_RESET = frozenset(
+    {OutcomeKind.RESET_ABANDONED, OutcomeKind.FAILED, OutcomeKind.RESET_NOT_VERIFIED},
 )
-_FAILED_RESET = frozenset({OutcomeKind.RESET_ABANDONED, OutcomeKind.FAILED})
 
 
 def with_finding(incident: Incident, snapshot: Snapshot, wall: float) -> Incident:
@@ -71,6 +71,11 @@ def withdrawn(incident: Incident, why: str, wall: float) -> Incident:
     return replace(incident, stage=stage, ended_at=wall, end_text=why)
 
 
+def reset_verified(incident: Incident, why: str, wall: float) -> Incident:
+    """Return a GPU's own incident as reclaimed: its reset was verified."""
+    return _ended(incident, Fact.PROVEN, wall, Proof(ProofKind.RESET_VERIFIED, why))
+
+
 def may_be_withdrawn(incident: Incident) -> bool:
     """Tell whether a changed verdict can still end this incident: before SIGKILL, and by rule."""
     early = (Stage.PENDING, Stage.WARNED, Stage.SUSPENDED, Stage.SIGTERM)
@@ -89,19 +94,19 @@ def recipient_of(incident: Incident) -> Recipient:
     return Recipient.OPERATOR if incident.actor.kind is ActorKind.OPERATOR else Recipient.PERSON
 
 
-def drain_reason_of(incident: Incident, snapshot: Snapshot) -> DrainReason | None:
-    """Return why this incident may ask for a drain, or None: another living holder is no reason."""
+def drain_reason_of(
+    incident: Incident, snapshot: Snapshot, ledger: Ledger | None = None
+) -> DrainReason | None:
+    """Return why this incident may ask for a drain, or None: another living holder is no reason.
+
+    Without a ledger no Xid is known.
+    """
     if incident.subject is Subject.DRIVER:
         return _driver_reason(snapshot)
     for uuid in incident.target.gpus:
-        gpu = snapshot.gpu(uuid)
-        if (
-            gpu is not None
-            and isinstance(gpu.recovery_action, Known)
-            and gpu.recovery_action.value in _REBOOT
-        ):
-            action = gpu.recovery_action.value
-            return DrainReason(FaultDomain.HARDWARE, f"{uuid}: the driver asks for {action}")
+        fault = fault_of(uuid, snapshot, Ledger() if ledger is None else ledger)
+        if fault.fault >= FaultClass.REBOOT:
+            return DrainReason(FaultDomain.HARDWARE, f"{uuid}: {fault.text}")
     for attempt in incident.attempts:
         outcome = attempt.outcome
         if attempt.stage is Stage.RESET and outcome is not None and outcome.kind in _FAILED_RESET:

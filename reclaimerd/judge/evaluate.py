@@ -24,7 +24,7 @@ from reclaimerd.judge.exit_path import is_dumping, is_exiting, live_tasks, state
 from reclaimerd.judge.protections import Ours, exe_doubt, looks_protected, protection_of
 from reclaimerd.judge.selectors import Match, Patterns, Tri, matches
 from reclaimerd.model.identity import ProcessRef
-from reclaimerd.model.policy import GpuSpan, Mode, Policy, Rule, RuleAction
+from reclaimerd.model.policy import FaultRule, GpuSpan, Mode, Policy, Rule, RuleAction
 from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.snapshot import (
     DriverState,
@@ -58,9 +58,15 @@ class Evaluation:
         return next((verdict for verdict in self.verdicts if verdict.ref == ref), None)
 
 
-def effective_mode(policy: Policy, rule: Rule) -> Mode:
+def effective_mode(policy: Policy, rule: Rule | FaultRule) -> Mode:
     """Return how far a rule may go: the global mode caps its own."""
     return min(policy.mode, rule.mode, key=_MODES.index)
+
+
+def rule_named(policy: Policy, name: str) -> Rule | FaultRule | None:
+    """Return the rule of this name, of whatever kind; names are unique across kinds."""
+    rules: tuple[Rule | FaultRule, ...] = (*policy.rules, *policy.fault_rules)
+    return next((rule for rule in rules if rule.name == name), None)
 
 
 def alarms(evaluation: Evaluation) -> tuple[str, ...]:

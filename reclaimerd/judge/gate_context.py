@@ -1,9 +1,10 @@
 """What the gates look at besides the step itself; values only, gathered by the cycle before it asks."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from reclaimerd.judge.protections import Ours
-from reclaimerd.model.identity import GpuUuid
+from reclaimerd.model.identity import GpuUuid, IncidentId
 from reclaimerd.model.incident import Target
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import Policy
@@ -38,7 +39,8 @@ class GateContext:
     `foreground`: one command without a daemon, which has no settling time. `hold_file`: the HOLD file
     that stands, or "". `record_fault`: why nothing can be made durable, or "". `host_namespace`: we see
     the host's own pids. `newly_due`: all first signals by rule of this pass, this step's with them.
-    `drain_reason`: why this incident may ask for a drain, or None.
+    `drain_reason`: why this incident may ask for a drain, or None. `open_gpus`: the open incidents on
+    each GPU; the gates leave out the one that they are asked about.
     """
 
     policy: Policy
@@ -54,6 +56,7 @@ class GateContext:
     host_namespace: bool = True
     newly_due: tuple[NewlyDue, ...] = ()
     drain_reason: DrainReason | None = None
+    open_gpus: Mapping[GpuUuid, tuple[IncidentId, ...]] = field(default_factory=dict)
 
 
 def workload_key(target: Target) -> str:

@@ -4,16 +4,22 @@ Some gates bind acts by rule, some every reset, some everyone. `--force` cuts an
 cool-down for a reset, and nothing else: never protection, identity, record or the reset gate.
 """
 
+from dataclasses import replace
+
 from reclaimerd.judge import budgets
-from reclaimerd.judge.evaluate import effective_mode
+from reclaimerd.judge.evaluate import effective_mode, rule_named
 from reclaimerd.judge.gate_context import GateContext, NewlyDue, workload_key
-from reclaimerd.judge.reset_gate import reset_reasons
-from reclaimerd.judge.target_gates import target_findings
+from reclaimerd.judge.reset_gate import reset_gpus, reset_reasons
+from reclaimerd.judge.reset_plan import ResetAnswer, plan_of
+from reclaimerd.judge.reset_question import asked_for
+from reclaimerd.judge.target_gates import TargetFindings, target_findings
+from reclaimerd.model.identity import GpuUuid, IncidentId, ProcessRef
 from reclaimerd.model.incident import ActorKind, Incident, Stage
-from reclaimerd.model.policy import ListedStage, Mode, Rule
+from reclaimerd.model.policy import FaultRule, ListedStage, Mode, Rule
+from reclaimerd.model.reset_run import ResetRun
 from reclaimerd.model.step import GateAnswer, Permit, Reason, ReasonKind, Refusal, Step
 
-__all__ = ["GateContext", "NewlyDue", "admit", "workload_key"]
+__all__ = ["GateContext", "NewlyDue", "admit", "again", "explain", "workload_key"]
 
 _STAGES = {Stage(stage.value): stage for stage in ListedStage}
 
@@ -25,14 +31,7 @@ def admit(step: Step, incident: Incident, context: GateContext) -> Permit | Refu
     """
     dry_run = _is_dry_run(step, incident, context)
     targets = target_findings(step, incident, context)
-    reasons = (
-        *_standing_reasons(step, context),
-        *targets.reasons,
-        *_stop_reasons(step, incident, context, dry_run=dry_run),
-        *_rule_reasons(step, incident, context),
-        *_count_reasons(step, incident, context, dry_run=dry_run),
-        *_stage_reasons(step, incident, context),
-    )
+    reasons = _reasons(step, incident, context, targets)
     if reasons:
         return Refusal(step, reasons)
     first = budgets.is_first_signal(step, incident, dry_run=dry_run) and _by_rule(step)
@@ -45,13 +44,68 @@ def admit(step: Step, incident: Incident, context: GateContext) -> Permit | Refu
     return Permit(step, answers, dry_run)
 
 
+def explain(gpu: GpuUuid, context: GateContext, *, force: bool = False) -> ResetAnswer:
+    """Return the gates' whole answer for one GPU as for an operator who asks now.
+
+    `force` leaves out budget and cool-down, and nothing else.
+    """
+    step, incident = asked_for(IncidentId("asked"), (gpu,), frozenset(), context, force=force)
+    reasons = _reasons_against(step, incident, context)
+    plan = plan_of(gpu, context)
+    return ResetAnswer(not reasons, reasons, plan.steps, plan.gpus)
+
+
+def again(
+    run: ResetRun, targets: frozenset[ProcessRef], context: GateContext, *, stopped: bool
+) -> tuple[Reason, ...]:
+    """Return what the whole gate has against a reset that is under way.
+
+    The run itself, its incident and what it spent are no reasons. `stopped`: its clients are stopped by
+    now, and no unit is excused any more.
+    """
+    policy = context.policy
+    settings = replace(policy.reset, stop_units=()) if stopped else policy.reset
+    others = tuple(one for one in context.ledger.resets if one.id != run.id)
+    after = replace(
+        context,
+        policy=replace(policy, reset=settings),
+        ledger=replace(context.ledger, resets=others),
+    )
+    step, incident = asked_for(run.incident, run.gpus, targets, after, force=True)
+    grown = {uuid for gpu in run.gpus for uuid in reset_gpus(gpu, context)} - set(run.gpus)
+    peers = tuple(
+        Reason(ReasonKind.PEERS, f"{uuid} must be reset with them by now, and was not asked about", gpu=uuid)
+        for uuid in sorted(grown)
+    )
+    return (*_reasons_against(step, incident, after), *peers)
+
+
+def _reasons_against(step: Step, incident: Incident, context: GateContext) -> tuple[Reason, ...]:
+    found = _reasons(step, incident, context, target_findings(step, incident, context))
+    return tuple(dict.fromkeys(found))
+
+
+def _reasons(
+    step: Step, incident: Incident, context: GateContext, targets: TargetFindings
+) -> tuple[Reason, ...]:
+    dry_run = _is_dry_run(step, incident, context)
+    return (
+        *_standing_reasons(step, context),
+        *targets.reasons,
+        *_stop_reasons(step, incident, context, dry_run=dry_run),
+        *_rule_reasons(step, incident, context),
+        *_count_reasons(step, incident, context, dry_run=dry_run),
+        *_stage_reasons(step, incident, context),
+    )
+
+
 def _by_rule(step: Step) -> bool:
     """Tell whether no person asked: a rule, or the daemon's own watch."""
     return step.actor.kind is not ActorKind.OPERATOR
 
 
-def _rule_of(step: Step, context: GateContext) -> Rule | None:
-    return next((rule for rule in context.policy.rules if rule.name == step.actor.name), None)
+def _rule_of(step: Step, context: GateContext) -> Rule | FaultRule | None:
+    return rule_named(context.policy, step.actor.name)
 
 
 def _is_dry_run(step: Step, incident: Incident, context: GateContext) -> bool:
@@ -149,8 +203,10 @@ def _count_reasons(
     if step.stage is Stage.RESET:
         if step.force and not _by_rule(step):
             return ()
-        found = (budgets.reset_budget_reasons(u, context, dry_run=dry_run) for u in step.target.gpus)
-        return tuple(reason for reasons in found for reason in reasons)
+        gpus = dict.fromkeys(peer for uuid in step.target.gpus for peer in reset_gpus(uuid, context))
+        found = (budgets.reset_budget_reasons(uuid, context, dry_run=dry_run) for uuid in gpus)
+        host = budgets.host_reset_reasons(context, dry_run=dry_run)
+        return (*(reason for reasons in found for reason in reasons), *host)
     if not _by_rule(step):
         return ()
     if step.stage is Stage.DRAIN:
@@ -172,12 +228,21 @@ def _stage_reasons(step: Step, incident: Incident, context: GateContext) -> tupl
             if not step.target.gpus:
                 return (Reason(ReasonKind.GPU_UNKNOWN, "the step names no GPU"),)
             targets = frozenset((*step.targets, *incident.processes))
+            context = without_own(incident.id, context)
             found = (reset_reasons(uuid, targets, context) for uuid in step.target.gpus)
             return tuple(dict.fromkeys(reason for reasons in found for reason in reasons))
         case Stage.DRAIN:
             return _drain_reasons(context)
         case _:
             return ()
+
+
+def without_own(incident: IncidentId, context: GateContext) -> GateContext:
+    """Return the context as one incident must see it: itself is no other incident on its GPU."""
+    others: dict[GpuUuid, tuple[IncidentId, ...]] = {
+        uuid: tuple(one for one in ids if one != incident) for uuid, ids in context.open_gpus.items()
+    }
+    return replace(context, open_gpus=others)
 
 
 def _drain_reasons(context: GateContext) -> tuple[Reason, ...]:

@@ -35,6 +35,7 @@ class TaskPrint:
 class Fingerprint:
     """One process at one look; bytes of None were not readable.
 
+    `tasks_left` counts those beyond the look's bound too, dead or not: they can't be told apart.
     `written_bytes` is a core's progress, None while no core is written. `resident_bytes` is for
     people: it is 0 from the start of an exit on, stuck or not.
     """
@@ -68,7 +69,7 @@ def fingerprint(look: KernelLook, gpu_bytes: int | None) -> Fingerprint:
     dumping = any(condition_of(task, look) is TaskCondition.DUMPING_CORE for task in live)
     return Fingerprint(
         tasks=tuple(task_print(task) for task in live),
-        tasks_left=len(live),
+        tasks_left=len(live) + max(0, look.task_count - len(look.tasks)),
         gpu_bytes=gpu_bytes,
         resident_bytes=look.resident_bytes,
         cgroup_bytes=known_or_none(look.cgroup_bytes),

@@ -20,6 +20,8 @@ SECOND_LOOK_SECONDS = 0.2
 """A shared GPU's memory must add up twice, this far apart: its other users allocate meanwhile."""
 TOLERANCE_BYTES = 64 * 1024 * 1024
 TOLERANCE_SHARE = 0.005
+BUSY_PERCENT = 100
+"""What a death in mid-kernel may leave as the reading of an idle GPU, for days (seen on Blackwell)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +131,8 @@ def _memory_finding(gpu: GpuReading, rows: tuple[GpuProcess, ...], snapshot: Sna
     residual = memory.used_bytes - others - baseline
     if residual <= tolerance_bytes(memory.total_bytes):
         kind = ProofKind.SHARED if shared else ProofKind.EXCLUSIVE
-        return Proven(
-            Proof(kind, f"{gpu.uuid}: {residual} bytes over what others hold", ((gpu.uuid, residual),))
-        )
+        text = f"{gpu.uuid}: {residual} bytes over what others hold{'' if shared else _latch(gpu)}"
+        return Proven(Proof(kind, text, ((gpu.uuid, residual),)))
     if shared:
         return Unmeasured(
             Proof(
@@ -141,6 +142,17 @@ def _memory_finding(gpu: GpuReading, rows: tuple[GpuProcess, ...], snapshot: Sna
             ),
         )
     return StillHeld(f"{gpu.uuid}: {residual} bytes are still used and nobody is seen to hold them")
+
+
+def _latch(gpu: GpuReading) -> str:
+    """Return what a GPU that nobody holds and that reads fully busy means, "" for any other."""
+    use = gpu.utilisation
+    if not isinstance(use, Known) or use.value.gpu_percent < BUSY_PERCENT:
+        return ""
+    return (
+        f", and it reads {use.value.gpu_percent} % busy with nobody on it: where that stays, its end left "
+        "a counter latched, which the next context clears; no cause for a reset"
+    )
 
 
 def _others_bytes(rows: tuple[GpuProcess, ...]) -> int | None:

@@ -4,184 +4,156 @@ A reset while a task is inside the kernel's exit path for this GPU can hang the 
 refuses, stuck or not, in any state letter, and so does everything that can't be read.
 """
 
-from dataclasses import dataclass
 from typing import assert_never
 
-from reclaimerd.judge.exit_path import is_exiting, is_released, state_word
 from reclaimerd.judge.gate_context import GateContext
+from reclaimerd.judge.reset_clients import kernel_reasons, unit_reasons
+from reclaimerd.judge.reset_holders import Asked, blocked_reasons, holder_reasons, listed_reasons
+from reclaimerd.judge.reset_peers import Alone, Joint, Unknown, group_of
+from reclaimerd.judge.reset_state import (
+    driver_reasons,
+    facts_reasons,
+    fault_reasons,
+    in_flight_reasons,
+    ledger_reasons,
+    reading_reasons,
+    scan_reasons,
+)
 from reclaimerd.model.identity import GpuUuid, ProcessRef
 from reclaimerd.model.reading import Absent, Known, Unreadable
-from reclaimerd.model.snapshot import (
-    DriverState,
-    GpuReading,
-    RecoveryAction,
-    Snapshot,
-)
+from reclaimerd.model.snapshot import GpuReading
 from reclaimerd.model.step import Reason, ReasonKind
 
-_RESETTABLE = frozenset({RecoveryAction.NONE, RecoveryAction.GPU_RESET, RecoveryAction.DRAIN_AND_RESET})
-_STEPS = (
-    "look again at every holder and every exiting task, at most 200 ms before",
-    "close our own probes of the driver",
-    "run the vendor's tool: nvidia-smi --gpu-reset -i {gpu}",
-    "verify: the GPU is back under its UUID, its memory at the baseline, its recovery action none",
-)
 
-
-@dataclass(frozen=True, slots=True)
-class ResetAnswer:
-    """Whether a reset would be permitted, why not, and the steps it would take."""
-
-    permitted: bool
-    reasons: tuple[Reason, ...]
-    steps: tuple[str, ...]
-
-
-def explain_reset(gpu: GpuUuid, context: GateContext) -> ResetAnswer:
-    """Return the reset gate's answer for a GPU with nobody named as the target."""
-    reasons = reset_reasons(gpu, frozenset(), context)
-    return ResetAnswer(not reasons, reasons, tuple(step.format(gpu=gpu) for step in _STEPS))
+def reset_gpus(gpu: GpuUuid, context: GateContext) -> tuple[GpuUuid, ...]:
+    """Return every GPU that one reset of this one takes with it; it alone unless the policy lets peers go."""
+    facts = context.snapshot.reset_facts
+    group = Alone() if facts is None else group_of(gpu, facts)
+    if isinstance(group, Joint) and context.policy.reset.peers:
+        return (gpu, *(peer for peer in group.gpus if peer != gpu))
+    return (gpu,)
 
 
 def reset_reasons(gpu: GpuUuid, targets: frozenset[ProcessRef], context: GateContext) -> tuple[Reason, ...]:
     """Return every reason why this GPU may not be reset now; none is an answer of yes.
 
-    A reset needs nobody on the GPU: the target itself, alive or leaving, refuses it too.
+    A reset needs nobody on the GPU: the target itself, alive or leaving, refuses it too. Where peers
+    must go with it and may, each of them is asked about.
     """
-    snapshot = context.snapshot
-    reading = snapshot.gpu(gpu)
-    driver = _driver_reasons(snapshot)
-    scan = _scan_reasons(snapshot)
+    members = reset_gpus(gpu, context)
+    reasons = [*driver_reasons(context.snapshot)]
+    for member in members:
+        reasons += _one_gpu(Asked(member, targets), context)
+    reasons += [
+        *_blocked(reasons, context),
+        *scan_reasons(context.snapshot),
+        *_host_facts(members, context),
+        *unit_reasons(context),
+        *in_flight_reasons(context),
+    ]
+    return tuple(dict.fromkeys(reasons))
+
+
+def last_reasons(gpus: tuple[GpuUuid, ...], context: GateContext) -> tuple[Reason, ...]:
+    """Return what the last look, the one without the driver, has against these GPUs' reset.
+
+    Nobody may be left, whatever was excused before; NVML is closed by then and not asked. Who is in a
+    descriptor, a mapping, the exit path, the driver, a kernel thread or a module's count is.
+    """
+    reasons: list[Reason] = []
+    if context.hold_file:
+        mend = "remove the file when acts may go on"
+        reasons.append(Reason(ReasonKind.HOLD, f"the file {context.hold_file} says hold", mend))
+    for gpu in gpus:
+        if context.snapshot.gpu(gpu) is None:
+            reasons.append(_not_seen(gpu))
+        reasons += holder_reasons(Asked(gpu, last=True), context)
+        reasons += [one for one in fault_reasons(gpu, context) if one.kind is ReasonKind.GPU_LOST]
+    reasons += [
+        *_blocked(reasons, context),
+        *scan_reasons(context.snapshot),
+        *_kernel(gpus, context),
+    ]
+    return tuple(dict.fromkeys(reasons))
+
+
+def _one_gpu(asked: Asked, context: GateContext) -> tuple[Reason, ...]:
+    uuid, snapshot = asked.gpu, context.snapshot
+    reading = snapshot.gpu(uuid)
     if reading is None:
-        mend = "reclaimctl status lists the GPUs by UUID"
-        unknown = Reason(ReasonKind.GPU_UNKNOWN, f"no GPU with the UUID {gpu} was seen", mend)
-        return (*driver, unknown, *scan)
+        return (_not_seen(uuid), *ledger_reasons(uuid, context))
     return (
-        *driver,
-        *_holder_reasons(gpu, targets, snapshot),
-        *_listed_reasons(reading, snapshot),
-        *_dead_listing_reasons(gpu, snapshot),
-        *_field_reasons(reading),
-        *scan,
-        *_recovery_reasons(reading),
-        *_mig_reasons(reading),
+        *holder_reasons(asked, context),
+        *listed_reasons(uuid, context),
+        *reading_reasons(reading, asked.targets),
+        *fault_reasons(uuid, context),
+        *_facts(reading, context),
+        *ledger_reasons(uuid, context),
     )
 
 
-def _driver_reasons(snapshot: Snapshot) -> tuple[Reason, ...]:
-    driver = snapshot.driver
-    if driver.state is DriverState.RESPONSIVE:
+def _not_seen(uuid: GpuUuid) -> Reason:
+    mend = "reclaimctl status lists the GPUs by UUID"
+    return Reason(ReasonKind.GPU_UNKNOWN, f"no GPU with the UUID {uuid} was seen", mend)
+
+
+def _blocked(told: list[Reason], context: GateContext) -> tuple[Reason, ...]:
+    named = frozenset(ref for one in told if one.kind is ReasonKind.EXIT_PATH for ref in one.processes)
+    return blocked_reasons(context, named)
+
+
+def _facts(gpu: GpuReading, context: GateContext) -> tuple[Reason, ...]:
+    """Return what NVML's facts for a reset say of one GPU, its peers with them."""
+    facts = context.snapshot.reset_facts
+    own = None if facts is None else facts.gpu(gpu.uuid)
+    if facts is None or own is None:
         return ()
-    words = f"the driver is {driver.state}: {driver.why}" if driver.why else f"the driver is {driver.state}"
-    return (Reason(ReasonKind.DRIVER_UNRESPONSIVE, words, "a reset waits until the driver answers"),)
+    return (*facts_reasons(own, gpu), *_peer_reasons(gpu.uuid, context))
 
 
-def _holder_reasons(
-    gpu: GpuUuid,
-    targets: frozenset[ProcessRef],
-    snapshot: Snapshot,
-) -> tuple[Reason, ...]:
-    refs = dict.fromkeys(holder.ref for holder in snapshot.holders_of(gpu))
-    # A target that lost its descriptors in the exit path is no holder any more, and still inside.
-    refs.update(dict.fromkeys(sorted(targets)))
-    found = (_one_holder(ref, gpu, targets, snapshot) for ref in refs if not _is_gone(ref, snapshot))
-    return tuple(reason for reasons in found for reason in reasons)
-
-
-def _is_gone(ref: ProcessRef, snapshot: Snapshot) -> bool:
-    """Tell whether a process is proven gone: seen to end, of another boot, or its pid is another's now."""
-    now = snapshot.processes.get(ref.pid)
-    reused = now is not None and now.ref != ref
-    return ref in snapshot.exited or ref.boot_id != snapshot.boot_id or reused
-
-
-def _one_holder(
-    ref: ProcessRef,
-    gpu: GpuUuid,
-    targets: frozenset[ProcessRef],
-    snapshot: Snapshot,
-) -> tuple[Reason, ...]:
-    reading = snapshot.process(ref)
-    who = f"the target, pid {ref.pid}," if ref in targets else f"pid {ref.pid}"
-    if reading is None:
-        why = snapshot.unreadable.get(ref.pid, "it was not seen, and its end is not proven")
-        text = f"{who} can't be read: {why}"
-        return (Reason(ReasonKind.UNREADABLE, text, "wait for its end", (ref,), gpu),)
-    if is_released(reading):
-        return ()
-    leaving = [task for task in reading.tasks if is_exiting(task)]
-    if leaving:
-        tasks = ", ".join(f"{task.tid} in {task.state}" for task in leaving)
-        text = f"{who} is {state_word(reading)} inside the kernel: tasks {tasks}"
-        return (Reason(ReasonKind.EXIT_PATH, text, "wait for its end, else reboot the node", (ref,), gpu),)
-    shared = any(h.ref == ref and h.shared_node_only for h in snapshot.holders_of(gpu))
-    how = "may hold it (a node shared by all GPUs is open)" if shared else "is alive and holds it"
-    mend = f"end it first: reclaimctl kill --pid {ref}"
-    return (Reason(ReasonKind.HOLDERS, f"{who} {how}", mend, (ref,), gpu),)
-
-
-def _listed_reasons(reading: GpuReading, snapshot: Snapshot) -> tuple[Reason, ...]:
-    """Return the pids that NVML lists and that no holder or dead listing accounts for."""
-    if not isinstance(reading.processes, Known):
-        return ()
-    named = {holder.ref.pid for holder in snapshot.holders_of(reading.uuid)}
-    named |= {dead.pid for dead in snapshot.dead_listings if dead.gpu == reading.uuid}
-    pids = sorted({row.pid for row in reading.processes.value} - named)
-    return tuple(
-        Reason(ReasonKind.HOLDERS, f"NVML lists pid {pid}, and who that is is not known", gpu=reading.uuid)
-        for pid in pids
-    )
-
-
-def _dead_listing_reasons(gpu: GpuUuid, snapshot: Snapshot) -> tuple[Reason, ...]:
-    return tuple(
-        Reason(
-            ReasonKind.HOLDERS,
-            f"NVML still lists pid {dead.pid}, which is dead: somebody holds its context",
-            "reclaimctl ps shows the living holders",
-            gpu=gpu,
-        )
-        for dead in snapshot.dead_listings
-        if dead.gpu == gpu
-    )
-
-
-def _field_reasons(gpu: GpuReading) -> tuple[Reason, ...]:
-    fields: tuple[tuple[str, object], ...] = (
-        ("process list", gpu.processes),
-        ("memory", gpu.memory),
-        ("MIG mode", gpu.mig),
-        ("recovery action", gpu.recovery_action),
-    )
-    return tuple(
-        Reason(ReasonKind.UNREADABLE, f"the {name} of {gpu.uuid} is unreadable: {field.why}", gpu=gpu.uuid)
-        for name, field in fields
-        if isinstance(field, Unreadable)
-    )
-
-
-def _scan_reasons(snapshot: Snapshot) -> tuple[Reason, ...]:
-    texts: list[str] = []
-    if not snapshot.scan.full_now:
-        texts.append("this look has no full scan of all descriptors")
-    texts += [f"the scan skipped {what}" for what in snapshot.scan.skipped]
-    texts += [f"pid {pid} can't be read: {why}" for pid, why in sorted(snapshot.unreadable.items())]
-    return tuple(Reason(ReasonKind.UNREADABLE, text, "look again") for text in texts)
-
-
-def _recovery_reasons(gpu: GpuReading) -> tuple[Reason, ...]:
-    match gpu.recovery_action:
-        case Known(value=action) if action not in _RESETTABLE:
-            text = f"the driver's recovery action for {gpu.uuid} is {action}: a reset does not mend that"
-            return (Reason(ReasonKind.RECOVERY_ACTION, text, "follow the vendor's action", gpu=gpu.uuid),)
-        case Known() | Unreadable() | Absent():
-            return ()
+def _peer_reasons(uuid: GpuUuid, context: GateContext) -> tuple[Reason, ...]:
+    facts = context.snapshot.reset_facts
+    match Alone() if facts is None else group_of(uuid, facts):
+        case Joint(gpus=gpus, why=why) if not context.policy.reset.peers:
+            text = f"{uuid} can only be reset together with {', '.join(g for g in gpus if g != uuid)}: {why}"
+            mend = "set [reset] peers = true to let them go together when all are free"
+            return (Reason(ReasonKind.PEERS, text, mend, gpu=uuid),)
+        case Unknown(why=why):
+            text = f"which GPUs must be reset together with {uuid} is not known: {why}"
+            return (Reason(ReasonKind.PEERS, text, "look again", gpu=uuid),)
         case _:
-            assert_never(gpu.recovery_action)
+            return ()
 
 
-def _mig_reasons(gpu: GpuReading) -> tuple[Reason, ...]:
-    if not (isinstance(gpu.mig, Known) and gpu.mig.value):
-        return ()
-    text = f"{gpu.uuid} is in MIG mode: a reset would end every instance on it"
-    return (Reason(ReasonKind.MIG, text, "empty its instances and leave MIG mode first", gpu=gpu.uuid),)
+def _host_facts(gpus: tuple[GpuUuid, ...], context: GateContext) -> tuple[Reason, ...]:
+    """Return which facts were not read at all, and what the kernel's have against these GPUs."""
+    facts = context.snapshot.reset_facts
+    if facts is None:
+        return (Reason(ReasonKind.UNREADABLE, "the facts for a reset were not read", "look again"),)
+    reasons: list[Reason] = []
+    match facts.gpus:
+        case Unreadable(why=why) | Absent(why=why):
+            text = f"what NVML knows for a reset was not read: {why}"
+            reasons.append(Reason(ReasonKind.UNREADABLE, text, "look again"))
+        case Known():
+            reasons += [
+                Reason(ReasonKind.UNREADABLE, f"the facts for a reset of {uuid} were not read", gpu=uuid)
+                for uuid in gpus
+                if facts.gpu(uuid) is None and context.snapshot.gpu(uuid) is not None
+            ]
+        case _:
+            assert_never(facts.gpus)
+    return (*reasons, *_kernel(gpus, context))
+
+
+def _kernel(gpus: tuple[GpuUuid, ...], context: GateContext) -> tuple[Reason, ...]:
+    facts = context.snapshot.reset_facts
+    kernel = Unreadable("not in this look") if facts is None else facts.kernel
+    match kernel:
+        case Known(value=value):
+            return kernel_reasons(value, tuple(gpu for gpu in context.snapshot.gpus if gpu.uuid in gpus))
+        case Unreadable(why=why) | Absent(why=why):
+            text = f"what the kernel knows for a reset was not read: {why}"
+            return (Reason(ReasonKind.UNREADABLE, text, "look again"),)
+        case _:
+            assert_never(kernel)

@@ -18,6 +18,7 @@ from reclaimerd.model.incident import (
     Outcome,
     OutcomeKind,
     Stage,
+    Subject,
 )
 from reclaimerd.model.kernel import Leaving
 from reclaimerd.model.policy import ListedStage
@@ -80,7 +81,8 @@ def stage_expiry(incident: Incident, snapshot: Snapshot) -> float | None:
     """Return when the present stage's patience ends (monotonic), None when it has none."""
     plan = incident.plan
     if not _alive(incident, snapshot) and incident.gone_mono is not None:
-        return incident.gone_mono + plan.proof_seconds
+        # A GPU's own incident has no memory of a process to wait for: its reset is due at once.
+        return None if incident.subject is Subject.GPU else incident.gone_mono + plan.proof_seconds
     match incident.stage:
         case Stage.SIGTERM:
             return incident.stage_mono + plan.sigterm_seconds

@@ -13,7 +13,6 @@ from reclaimerd.judge.signatures import deciding, lock_waited_for
 from reclaimerd.judge.stack_frames import GPU_MODULES, certain, inside
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.kernel import KernelLook, KernelTask, Signature
-from reclaimerd.model.process import DEAD_STATES
 from reclaimerd.model.reading import Known, text_of
 
 
@@ -80,7 +79,7 @@ def followed(trail: Trail | None, sight: Sight) -> Trail:
         return Trail(sight.look.ref, leavers, sight.seen, sight.now)
     step = min(max(0.0, sight.now - trail.at), sight.longest_step_seconds)
     leavers = tuple(_leaver(earlier.get(task.tid), task, sight, step) for task in tasks)
-    let_go = _let_go(trail, sight)
+    let_go = released(trail.marks, sight.seen)
     if let_go:
         leavers = tuple(_begun_again(leaver, sight) for leaver in leavers)
     return replace(
@@ -130,18 +129,6 @@ def _count(tasks: int) -> str:
 
 def _bytes(name: str, figure: int | None) -> str:
     return f"{name} memory unknown" if figure is None else f"{name} memory {figure} bytes"
-
-
-def _let_go(trail: Trail, sight: Sight) -> bool:
-    """Tell whether anything was released since the last marks, or one of many that all leave is gone.
-
-    The second is for processes of more tasks than a look holds: the number seen stays the same there.
-    """
-    if released(trail.marks, sight.seen):
-        return True
-    live = {task.tid for task in sight.look.tasks if task.state not in DEAD_STATES}
-    left = any(leaver.due and leaver.tid not in live for leaver in trail.leavers)
-    return left and live == sight.due
 
 
 def _leaver(before: Leaver | None, task: KernelTask, sight: Sight, step: float) -> Leaver:

@@ -54,6 +54,7 @@ def a_look(pid: int = 100, *tasks: KernelTask, **overrides: Any) -> KernelLook:
         ppid=50,
         comm="python3",
         tasks=tasks or (a_ktask(pid),),
+        task_count=len(tasks) or 1,
         dumping_core=False,
         tracer_pid=0,
         ns_pids=(pid,),

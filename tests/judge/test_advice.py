@@ -85,6 +85,14 @@ def test_the_flush_of_a_dead_mount_is_not_the_gpus_fault() -> None:
     assert "/sys/fs/fuse/connections" in text
 
 
+def test_after_one_look_neither_a_time_nor_a_verdict_is_claimed() -> None:
+    """`exiting for 0 s, not stuck` of a process that hangs for an hour would send its reader away."""
+    text = said(TaskCondition.EXITING, Leaving.PROGRESSING, looks=1)
+    assert text == "exiting, seen once; one look can't tell whether it is stuck: look again in a minute"
+    text = said(TaskCondition.ZOMBIE_LEADER, Leaving.NOT_LEAVING, looks=1)
+    assert text.startswith("its leader is dead and other threads live, seen once; it still holds")
+
+
 def test_a_pending_sigkill_on_an_exiting_task_means_nothing() -> None:
     """It is said, so that nobody sends another."""
     pending = a_look(100, a_ktask(100, "D", PF_EXITING, kill_pending=True))

@@ -10,11 +10,13 @@ from reclaimerd.judge.endings import (
     handed_over,
     may_be_withdrawn,
     recipient_of,
+    reset_verified,
     second_look_at,
     with_finding,
     withdrawn,
 )
 from reclaimerd.judge.proof import SECOND_LOOK_SECONDS
+from reclaimerd.model.fault import FaultClass, StandingXid
 from reclaimerd.model.identity import AttemptId, ProcessRef
 from reclaimerd.model.incident import (
     ENDS,
@@ -26,7 +28,9 @@ from reclaimerd.model.incident import (
     Recipient,
     Release,
     Stage,
+    Subject,
 )
+from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import FaultDomain
 from reclaimerd.model.process import PF_EXITING
 from reclaimerd.model.reading import Known, Unreadable
@@ -36,6 +40,7 @@ from reclaimerd.model.snapshot import (
     Snapshot,
 )
 from tests.builders import (
+    BOOT,
     GIB,
     GPU_A,
     GPU_B,
@@ -213,6 +218,15 @@ def test_whoever_asked_gets_it_back() -> None:
     assert recipient_of(an_incident()) is Recipient.PERSON
 
 
+def test_a_verified_reset_ends_a_gpus_own_incident_with_its_own_proof() -> None:
+    """The end is reclaimed, and the proof says that a reset was verified and no memory was compared."""
+    incident = an_incident(stage=Stage.RESET, subject=Subject.GPU)
+    ended = reset_verified(incident, "back and well", WALL)
+    assert (ended.stage, ended.ended_at, ended.end_text) == (Stage.RECLAIMED, WALL, "back and well")
+    assert ended.proof is not None
+    assert ended.proof.kind is ProofKind.RESET_VERIFIED
+
+
 # --- drain reasons ---------------------------------------------------------------------------------
 
 
@@ -236,11 +250,24 @@ def test_an_unreadable_action_and_another_gpus_action_are_no_reason() -> None:
     assert drain_reason_of(an_incident(), a_snapshot(gpus=())) is None
 
 
+@pytest.mark.parametrize("fault", FaultClass)
+def test_a_standing_xid_is_a_reason_from_reboot_on(fault: FaultClass) -> None:
+    """A GPU that fell off the bus, or an Xid of the class reboot, asks for a drain; no other Xid does."""
+    xid = StandingXid(GPU_A, BOOT, 79, fault, seq=7, at=WALL)
+    found = drain_reason_of(an_incident(), a_snapshot(), Ledger(xids=(xid,)))
+    assert (found is not None) is (fault in (FaultClass.REBOOT, FaultClass.LOST))
+    if found is not None:
+        assert found.domain is FaultDomain.HARDWARE
+        assert "Xid 79" in found.text
+    assert drain_reason_of(an_incident(), a_snapshot()) is None
+
+
 @pytest.mark.parametrize(
     ("stage", "kind", "counts"),
     [
         (Stage.RESET, OutcomeKind.FAILED, True),
         (Stage.RESET, OutcomeKind.RESET_ABANDONED, True),
+        (Stage.RESET, OutcomeKind.RESET_NOT_VERIFIED, True),
         (Stage.RESET, OutcomeKind.RESET_REFUSED, False),
         (Stage.RESET, OutcomeKind.RESET_DONE, False),
         (Stage.RESET, None, False),

@@ -53,6 +53,7 @@ from tests.builders import (
     a_workload,
     an_incident,
 )
+from tests.judge.reset_builders import ready
 
 ALL_STAGES = tuple(ListedStage)
 STUCK = DrainReason(FaultDomain.DRIVER, "stuck in nvidia_close")
@@ -78,7 +79,7 @@ def by_operator(
 
 def open_for(stage: Stage, **overrides: Any) -> GateContext:
     """Return a context in which nothing forbids this stage."""
-    idle = a_snapshot(exited=frozenset({a_ref()}))
+    idle = ready(a_snapshot(exited=frozenset({a_ref()})))
     base: dict[str, Any] = {"drain_reason": STUCK}
     if stage is Stage.RESET:
         base["snapshot"] = idle
@@ -334,7 +335,7 @@ def test_a_pid_that_was_used_again_after_its_proven_end_binds_signals_only() -> 
     """A stranger under a proven dead target's pid is not signalled, and hinders no reset."""
     snapshot = a_snapshot(processes=[a_process(start=2)], exited=frozenset({a_ref()}))
     assert refused(by_operator(), a_context(snapshot=snapshot)) == [ReasonKind.IDENTITY]
-    assert refused(by_operator(Stage.RESET), a_context(snapshot=snapshot)) == []
+    assert refused(by_operator(Stage.RESET), a_context(snapshot=ready(snapshot))) == []
 
 
 # Counts
@@ -446,14 +447,14 @@ def test_a_reset_of_no_gpu_is_refused() -> None:
 def test_the_reset_gate_binds_everyone() -> None:
     """A living holder refuses a rule and a forcing operator alike."""
     for asked in (by_rule(Stage.RESET), by_operator(Stage.RESET, force=True)):
-        assert refused(asked, a_context()) == [ReasonKind.HOLDERS]
+        assert refused(asked, a_context(snapshot=ready(a_busy_snapshot()))) == [ReasonKind.HOLDERS]
 
 
 def test_the_reset_gate_looks_at_members_that_hold_nothing_any_more() -> None:
     """A member in the exit path that no source shows as a holder refuses, named by the step or not."""
     leaving = a_process(tasks=(a_task(100, "R", PF_EXITING),))
     step, incident = by_operator(Stage.RESET)
-    context = a_context(snapshot=a_snapshot(processes=[leaving]))
+    context = a_context(snapshot=ready(a_snapshot(processes=[leaving])))
     for targets in (step.targets, ()):
         assert refused((replace(step, targets=targets), incident), context) == [ReasonKind.EXIT_PATH]
 
@@ -641,7 +642,7 @@ def test_no_sequence_of_acts_by_rule_exceeds_a_budget(acts: Any, per_window: int
         wall += gap
         reading = a_process(pid)
         asked = by_rule(stage, target=a_target(reading), plan=a_plan(stages=ALL_STAGES, dry_run=dry))
-        gone = a_snapshot(exited=frozenset({reading.ref}))
+        gone = ready(a_snapshot(exited=frozenset({reading.ref})))
         snapshot = gone if stage is Stage.RESET else a_busy_snapshot(reading)
         context = open_for(stage, snapshot=snapshot, policy=policy, ledger=ledger, wall=wall)
         answer = admit(*asked, context)
@@ -655,6 +656,7 @@ def test_no_sequence_of_acts_by_rule_exceeds_a_budget(acts: Any, per_window: int
         assert _most_within(signals, 1800.0) <= per_window
         assert _most_within(signals, 86400.0) <= per_day
         assert _most_within(_keys(ledger, SpendKind.RESET, dry_run=dry), 21600.0) <= 1
+        assert _most_within(_keys(ledger, SpendKind.RESET, dry_run=dry), 86400.0) <= 2
         assert _most_within(_keys(ledger, SpendKind.DRAIN, dry_run=dry), 86400.0) <= 1
 
 

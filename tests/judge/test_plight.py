@@ -173,13 +173,27 @@ def test_one_thread_that_stays_is_stuck_although_others_come_and_go() -> None:
     assert "task 101" in watch.plights[0].evidence[1]
 
 
-def test_one_of_many_that_all_leave_is_a_release_although_as_many_are_seen() -> None:
-    """A process of more tasks than a look holds shows the same number of them for long."""
+@pytest.mark.parametrize(
+    ("step", "leaving"), [(0, Leaving.STUCK_BLOCKED), (1, Leaving.PROGRESSING), (5, Leaving.PROGRESSING)]
+)
+def test_tasks_that_leave_beyond_the_bound_are_a_release(step: int, leaving: Leaving) -> None:
+    """Of 1000 tasks a look shows the same 256, all still, while others of them end: 70, or 350, or none."""
     watch = Watch()
+    shown = [a_ktask(100 + number, "D", PF_EXITING, CLOSE) for number in range(256)]
     for turn in range(70):
-        tids = [100, *range(1000 + turn, 1010 + turn)]
-        watch.look(a_look(100, *(a_ktask(tid, "D", PF_EXITING, CLOSE) for tid in tids)))
-    assert watch.plights[0].leaving is Leaving.PROGRESSING
+        watch.look(a_look(100, *shown, task_count=1000 - step * turn))
+    assert watch.plights[0].leaving is leaving
+    assert f"left: {1000 - step * 69} tasks" in watch.plights[0].evidence[-1]
+
+
+def test_300_of_1000_tasks_that_go_between_two_looks_begin_the_patience_anew() -> None:
+    """A single fall beyond the bound is a release of that moment; after it the patience runs again."""
+    watch = Watch()
+    shown = [a_ktask(100 + number, "D", PF_EXITING, CLOSE) for number in range(256)]
+    watch.stay(a_look(100, *shown, task_count=1000), GRACE - 4)
+    fewer = a_look(100, *shown, task_count=700)
+    assert watch.stay(fewer, GRACE - 4).leaving is Leaving.PROGRESSING
+    assert watch.stay(fewer, 8).leaving is Leaving.STUCK_BLOCKED
 
 
 def test_a_task_blocked_in_the_driver_is_stuck_only_when_we_sent_sigkill() -> None:
@@ -401,7 +415,7 @@ def test_time_that_goes_backwards_counts_as_none() -> None:
 steps = st.lists(
     st.tuples(
         st.floats(1, GRACE - 1),
-        st.sampled_from(["task", "gpu", "cgroup"]),
+        st.sampled_from(["task", "unseen", "gpu", "cgroup"]),
         st.lists(
             st.tuples(st.sampled_from("DRSI"), st.sampled_from(["", CLOSE, SPIN, FLUSH]), st.integers(0, 3)),
             min_size=1,
@@ -419,10 +433,11 @@ def test_an_exit_that_releases_in_time_is_never_called_stuck(
     run: list[tuple[float, str, list[tuple[str, str, int]]]], tasks_left: int, comm: str
 ) -> None:
     """Whatever its tasks show (case C50 too): pauses shorter than the patience make nothing stuck."""
-    gpu, cgroup = 10**6, 10**6
+    gpu, cgroup, unseen = 10**6, 10**6, 100
     watch = Watch()
     for beat, (pause, kind, shown) in enumerate(run):
         tasks_left -= kind == "task"
+        unseen -= kind == "unseen"
         gpu -= 1000 * (kind == "gpu")
         cgroup -= 1000 * (kind == "cgroup")
         for state, frames, ticks in shown:
@@ -430,6 +445,7 @@ def test_an_exit_that_releases_in_time_is_never_called_stuck(
             # Whoever gives memory back ran for it: without motion a falling cgroup is somebody else's.
             tasks = _many(task, tasks_left, ticks, since=100 * beat)
             look = a_look(100, *tasks, cgroup_bytes=Known(cgroup), comm=comm)
+            look = replace(look, task_count=len(tasks) + unseen)
             watch.look(look, beside=Beside(gpu_bytes={REF: gpu}), after=pause / len(shown))
             assert watch.plights[0].leaving is Leaving.PROGRESSING
 

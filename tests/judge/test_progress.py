@@ -85,6 +85,17 @@ def test_the_cgroups_memory_counts_only_with_motion() -> None:
     assert released(before, replace(stirred, cgroup_bytes=8 * GIB))
 
 
+def test_tasks_beyond_the_bound_of_a_look_count_as_left() -> None:
+    """The dead ones that are shown are not; those beyond it may be either, and one less is release."""
+    shown = (a_ktask(100), a_ktask(101, "Z"))
+    before = fingerprint(a_look(100, *shown, task_count=1000), None)
+    now = fingerprint(a_look(100, *shown, task_count=700), None)
+    assert (before.tasks_left, now.tasks_left) == (999, 699)
+    assert released(before, now)
+    assert not released(now, before)
+    assert not moved(before, now)
+
+
 def test_a_core_that_grows_is_release() -> None:
     """And one that stays as it is, or can't be read, is none."""
     core = replace(BASE, written_bytes=100)

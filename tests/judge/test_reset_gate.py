@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from reclaimerd.judge.reset_gate import explain_reset, reset_reasons
+from reclaimerd.judge.gates import explain
+from reclaimerd.judge.reset_gate import reset_reasons
 from reclaimerd.model.identity import GpuUuid, ProcessRef
 from reclaimerd.model.process import (
     PF_EXITING,
@@ -26,7 +27,6 @@ from tests.builders import (
     GPU_A,
     GPU_B,
     a_busy_snapshot,
-    a_context,
     a_gpu,
     a_holder,
     a_process,
@@ -35,11 +35,16 @@ from tests.builders import (
     a_snapshot,
     a_task,
 )
+from tests.judge.reset_builders import asking, ready
 
 
 def ask(snapshot: Snapshot, *targets: ProcessRef, gpu: GpuUuid = GPU_A) -> tuple[Reason, ...]:
     """Return the gate's reasons on one snapshot."""
-    return reset_reasons(gpu, frozenset(targets), a_context(snapshot=snapshot))
+    return reset_reasons(gpu, frozenset(targets), asking(_whole(snapshot)))
+
+
+def _whole(snapshot: Snapshot) -> Snapshot:
+    return snapshot if snapshot.reset_facts is not None else ready(snapshot)
 
 
 def kinds(snapshot: Snapshot, *targets: ProcessRef) -> list[ReasonKind]:
@@ -55,14 +60,14 @@ def with_gpu(**overrides: Any) -> Snapshot:
 def test_an_idle_whole_and_healthy_host_is_not_refused() -> None:
     """Nobody on the GPU, everything read: the gate has nothing against it."""
     assert ask(a_snapshot()) == ()
-    answer = explain_reset(GPU_A, a_context(snapshot=a_snapshot()))
+    answer = explain(GPU_A, asking(ready()))
     assert answer.permitted
     assert any(GPU_A in step for step in answer.steps)
 
 
 def test_a_refusal_is_explained_without_a_target() -> None:
     """Explaining names the living holder and how to end it."""
-    answer = explain_reset(GPU_A, a_context())
+    answer = explain(GPU_A, asking(ready(a_busy_snapshot())))
     assert not answer.permitted
     assert answer.reasons[0].processes == (a_ref(),)
     assert "reclaimctl kill --pid 100@1" in answer.reasons[0].mend
@@ -148,17 +153,16 @@ def test_rows_of_nvml_that_nobody_accounts_for_refuse() -> None:
     assert "pid 8, which is dead" in reasons[1].text
 
 
-@pytest.mark.parametrize("field", ["processes", "memory", "mig", "recovery_action"])
+@pytest.mark.parametrize("field", ["processes", "memory", "mig", "recovery_action", "persistence"])
 def test_what_must_be_known_refuses_unreadable_and_not_absent(field: str) -> None:
     """An unreadable figure refuses; one that the vendor does not offer refuses nothing."""
     assert kinds(with_gpu(**{field: Unreadable("lost")})) == [ReasonKind.UNREADABLE]
     assert ask(with_gpu(**{field: Absent("not offered")})) == ()
 
 
-@pytest.mark.parametrize("field", ["utilisation", "persistence"])
-def test_what_need_not_be_known_refuses_nothing(field: str) -> None:
-    """Utilisation and persistence are no business of this gate."""
-    assert ask(with_gpu(**{field: Unreadable("lost")})) == ()
+def test_utilisation_need_not_be_known() -> None:
+    """Utilisation is no business of this gate."""
+    assert ask(with_gpu(utilisation=Unreadable("lost"))) == ()
 
 
 @pytest.mark.parametrize("action", list(RecoveryAction))
