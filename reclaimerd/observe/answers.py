@@ -14,6 +14,7 @@ class SilentCause(StrEnum):
     OVERLOADED = "overloaded"
     STOPPED = "stopped"
     BUSY = "busy"
+    CLOSED = "closed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from reclaimerd.model.process import (
     PF_POSTCOREDUMP,
 )
 from reclaimerd.model.reading import Known
-from reclaimerd.observe.kernel_stacks import read_whole_look
+from reclaimerd.observe.kernel_stacks import read_kernel_look
 from reclaimerd.observe.nvml_nodes import NVIDIA_MAJOR, read_shared_devices
 from reclaimerd.observe.open_nodes import NodeFinder
 from reclaimerd.observe.proc_files import read_text, read_tids, words_of
@@ -60,10 +60,9 @@ class Touch(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """One process with a task that leaves, is blocked or runs; `task_count` are all its tasks."""
+    """One process with a task that leaves, is blocked or runs."""
 
     look: KernelLook
-    task_count: int
     kernel_thread: bool
     touch: Touch
     touch_text: str = ""
@@ -165,13 +164,13 @@ def _rank(pid: int, proc_root: Path, count: _Count) -> int | None:
 
 def _looked_at(pid: int, proc_root: Path, finder: NodeFinder) -> Suspect | None:
     """Return the process if one of its tasks may be stuck; raises OSError, ValueError."""
-    whole = read_whole_look(pid, proc_root=proc_root, most_tasks=MOST_TASKS_EACH)
-    if any(task.flags & PF_KTHREAD for task in whole.look.tasks):
-        return _kernel_thread(whole.look)
-    if not any(map(_may_be_stuck, whole.look.tasks)):
+    look = read_kernel_look(pid, proc_root=proc_root, most_tasks=MOST_TASKS_EACH)
+    if any(task.flags & PF_KTHREAD for task in look.tasks):
+        return _kernel_thread(look)
+    if not any(map(_may_be_stuck, look.tasks)):
         return None
-    touch, text = _touch(whole.look, finder)
-    return Suspect(whole.look, whole.task_count, kernel_thread=False, touch=touch, touch_text=text)
+    touch, text = _touch(look, finder)
+    return Suspect(look, kernel_thread=False, touch=touch, touch_text=text)
 
 
 def _may_be_stuck(task: KernelTask) -> bool:
@@ -219,11 +218,11 @@ def _kernel_thread(look: KernelLook) -> Suspect | None:
     task = look.tasks[0]
     busy = busy_frame(task)
     if busy is not None:
-        return Suspect(look, 1, kernel_thread=True, touch=Touch.STACK, touch_text=str(busy))
+        return Suspect(look, kernel_thread=True, touch=Touch.STACK, touch_text=str(busy))
     ours = look.comm.startswith(KTHREAD_NAMES)
     if ours and (task.state in "RD" or not isinstance(task.frames, Known)):
         why = "a driver's kernel thread whose stack does not show"
-        return Suspect(look, 1, kernel_thread=True, touch=Touch.UNKNOWN, touch_text=why)
+        return Suspect(look, kernel_thread=True, touch=Touch.UNKNOWN, touch_text=why)
     return None
 
 

@@ -9,7 +9,6 @@ CAP_SYS_ADMIN and is empty in state R (fs/proc/base.c).
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from reclaimerd.host.kernel_text import parse_stack, parse_switches
@@ -30,35 +29,22 @@ MOST_TASKS = 256
 PROC = Path("/proc")
 
 
-@dataclass(frozen=True, slots=True)
-class WholeLook:
-    """A look, and how many tasks there were: `look.tasks` holds at most 256 of them."""
-
-    look: KernelLook
-    task_count: int
-
-
-def read_kernel_look(pid: int, *, proc_root: Path = PROC) -> KernelLook:
+def read_kernel_look(pid: int, *, proc_root: Path = PROC, most_tasks: int = MOST_TASKS) -> KernelLook:
     """Return one process with up to 256 of its tasks; raises ProcessLookupError when it is gone.
 
     Raises OSError when it can't be read, ValueError for a text that is none of the kernel's.
     """
-    return read_whole_look(pid, proc_root=proc_root).look
-
-
-def read_whole_look(pid: int, *, proc_root: Path = PROC, most_tasks: int = MOST_TASKS) -> WholeLook:
-    """Return the same with the number of all its tasks; raises as `read_kernel_look`."""
     try:
         directory = os.open(proc_root / str(pid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         raise gone(pid) from None
     try:
-        return _whole_look(directory, pid, proc_root, most_tasks)
+        return _look(directory, pid, proc_root, most_tasks)
     finally:
         os.close(directory)
 
 
-def _whole_look(directory: int, pid: int, proc_root: Path, most_tasks: int) -> WholeLook:
+def _look(directory: int, pid: int, proc_root: Path, most_tasks: int) -> KernelLook:
     leader, status = _vital(directory, pid)
     stats = _stats(directory)
     read = [_task(directory, stat) for stat in _worst_first(stats, most_tasks)]
@@ -69,11 +55,12 @@ def _whole_look(directory: int, pid: int, proc_root: Path, most_tasks: int) -> W
     refrigerated = any(_is_refrigerated(task) for task, _ in tasks)
     cgroup = _cgroup_text(directory)
     freezer, frozen = read_freezer(cgroup, refrigerated=refrigerated)
-    look = KernelLook(
+    return KernelLook(
         ref=ProcessRef(_boot_id(proc_root), pid, leader.start_ticks),
         ppid=leader.ppid,
         comm=printable(leader.comm),
         tasks=tuple(task for task, _ in tasks),
+        task_count=len(stats),
         dumping_core=any(one.core_dumping for one in statuses),
         tracer_pid=next((one.tracer_pid for one in statuses if one.tracer_pid), 0),
         ns_pids=status.ns_pids,
@@ -84,7 +71,6 @@ def _whole_look(directory: int, pid: int, proc_root: Path, most_tasks: int) -> W
         cgroup_bytes=read_cgroup_bytes(cgroup, proc_root),
         at=time.monotonic(),
     )
-    return WholeLook(look, len(stats))
 
 
 def _vital(directory: int, pid: int) -> tuple[StatText, StatusText]:

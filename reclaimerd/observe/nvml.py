@@ -10,6 +10,7 @@ from types import ModuleType
 from reclaimerd.errors import DriverAbsentError, ReclaimerdError, UnsuitableHostError
 from reclaimerd.model.identity import GpuUuid
 from reclaimerd.model.reading import Absent, Known, Unreadable
+from reclaimerd.model.reset_facts import GpuFacts
 from reclaimerd.model.snapshot import (
     GpuReading,
     HostGpus,
@@ -18,8 +19,10 @@ from reclaimerd.model.snapshot import (
 from reclaimerd.observe import nvml_quirks as quirks
 from reclaimerd.observe.nvml_gpu import read_gpu
 from reclaimerd.observe.nvml_nodes import read_shared_devices
+from reclaimerd.observe.nvml_reset import blind_facts, read_address, read_gpu_facts
 
 MEND_DRIVER = "install a driver from 535.113 on"
+UNLISTED = "the driver no longer lists this GPU"
 
 
 class RealNvml:
@@ -46,22 +49,37 @@ class RealNvml:
         Raises UnsuitableHostError for a wrong package or driver, DriverAbsentError without a library
         or driver, ReclaimerdError when NVML itself won't work.
         """
-        module = self._module = self._module or quirks.load_pynvml()
-        try:
-            host = self._read(module)
-        except quirks.StaleConnectionError:
-            self.close()
-            try:
-                host = self._read(module)
-            except quirks.StaleConnectionError as error:
-                self.close()
-                raise ReclaimerdError(
-                    f"NVML does not work: {error}",
-                    "restart reclaimerd, and reload the driver or reboot after a driver upgrade",
-                ) from error
+        host = self._connected(self._read)
         if not host.gpus or not all(gpu.persistence == Known(True) for gpu in host.gpus):
             self.close()
         return host
+
+    def read_reset_facts(self) -> tuple[GpuFacts, ...]:
+        """Return what a reset needs to know of every GPU; one seen before is never left out, only blind.
+
+        Raises as `read_host` does. It leaves NVML as it found it: initialised or let go.
+        """
+        was_open = self._open
+        facts = self._connected(self._read_facts)
+        if not was_open:
+            self.close()
+        return facts
+
+    def _connected(self, read: Callable[[ModuleType], quirks.T]) -> quirks.T:
+        """Read, and once more over a new connection where ours turns out to be void."""
+        module = self._module = self._module or quirks.load_pynvml()
+        try:
+            return read(module)
+        except quirks.StaleConnectionError:
+            self.close()
+        try:
+            return read(module)
+        except quirks.StaleConnectionError as error:
+            self.close()
+            raise ReclaimerdError(
+                f"NVML does not work: {error}",
+                "restart reclaimerd, and reload the driver or reboot after a driver upgrade",
+            ) from error
 
     def close(self) -> None:
         """Shut NVML down; what was remembered of the GPUs stays."""
@@ -72,14 +90,38 @@ class RealNvml:
             except self._module.NVMLError:
                 return  # a void connection can't be shut down, and there is nothing more to let go
 
-    def _read(self, module: ModuleType) -> HostGpus:
+    def _read_facts(self, module: ModuleType) -> tuple[GpuFacts, ...]:
+        _, count = self._begin(module)
+        addresses = [read_address(module, index) for index in range(count)]
+        known = {gpu.pci_address for gpu in self._remembered.values()}
+        known |= {address for address in addresses if address is not None}
+        seen: dict[GpuUuid, GpuFacts] = {}
+        faults: dict[int, str] = {}
+        for index in range(count):
+            match read_gpu_facts(module, index, known):
+                case GpuFacts() as facts:
+                    seen[facts.uuid] = facts
+                case str(why):
+                    faults[index] = why
+        blind = (
+            blind_facts(uuid, gpu.pci_address, faults.get(gpu.index, UNLISTED))
+            for uuid, gpu in self._remembered.items()
+            if uuid not in seen
+        )
+        return (*seen.values(), *blind)
+
+    def _begin(self, module: ModuleType) -> tuple[str, int]:
+        """Return the driver's version and how many GPUs it lists, connected."""
         self._connect(module)
         version = _must(module, module.nvmlSystemGetDriverVersion, "driver version")
         fault = quirks.driver_fault(version)
         if fault:
             self.close()
             raise UnsuitableHostError(fault, MEND_DRIVER)
-        count = _must(module, module.nvmlDeviceGetCount, "number of GPUs")
+        return version, _must(module, module.nvmlDeviceGetCount, "number of GPUs")
+
+    def _read(self, module: ModuleType) -> HostGpus:
+        version, count = self._begin(module)
         seen: dict[int, GpuReading] = {}
         faults: dict[int, str] = {}
         for index in range(count):
@@ -118,10 +160,7 @@ class RealNvml:
         """
         answering = {gpu.uuid for gpu in seen.values()}
         silent = [gpu for uuid, gpu in self._remembered.items() if uuid not in answering]
-        blind = [
-            unreadable_gpu(gpu, faults.get(gpu.index, "the driver no longer lists this GPU"))
-            for gpu in silent
-        ]
+        blind = [unreadable_gpu(gpu, faults.get(gpu.index, UNLISTED)) for gpu in silent]
         explained = {gpu.index for gpu in silent}
         failures = tuple(
             f"GPU {index}: identity could not be read: {why}"

@@ -21,6 +21,7 @@ from reclaimerd.observe import nvml_quirks as quirks
 from reclaimerd.observe.nvml_nodes import NVIDIA_MAJOR
 
 RECOVERY_ACTION_FIELD = 230
+MOST_PERCENT = 100
 NOT_READ = Unreadable("not read")
 
 
@@ -111,6 +112,9 @@ def _read_utilisation(module: ModuleType, handle: object, mig: Reading[bool]) ->
         return Absent("not offered while MIG is enabled")
     match quirks.reading_of(module, lambda: module.nvmlDeviceGetUtilizationRates(handle)):
         case Known(value=rates):
+            if max(rates.gpu, rates.memory) > MOST_PERCENT:
+                # A driver that has zombies among its clients gives nonsense; cut to 100 it would look busy.
+                return Unreadable(f"the driver gives no percentage: {rates.gpu}, {rates.memory}")
             return Known(Utilisation(rates.gpu, rates.memory))
         case (Unreadable() | Absent()) as failed:
             return failed

@@ -11,6 +11,7 @@ any of these reads may hang on a hostile process, so it runs in the procfs worke
 import os
 import re
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -24,6 +25,8 @@ _MOST_DESCRIPTORS = 65_536
 _MOST_TABLES = 64
 """Past these a process is named as not looked at whole: a flood costs a bounded amount."""
 _MOST_SEEN_FILES = 16_384
+_ONE_TASK_LINKS = 3
+"""Links of a task/ folder with one task in it."""
 
 # A line of proc(5) maps with a file behind it: range, then device column, inode and path as the key.
 _KEY = re.compile(rb" ([0-9a-f]+:[0-9a-f]+ [1-9][0-9]* .*)")
@@ -86,6 +89,15 @@ class NodeFinder:
         if threads > 1:
             reader = self._threads(search, pid, deep=deep)
         self._mappings(search, reader)
+        return search.found()
+
+    def opened(self, pid: int) -> Found:
+        """Return where this process has watched devices open, in any thread's descriptors; no mappings."""
+        search = _Search(b"%d" % pid)
+        self._descriptors(search, search.own, deep=False)
+        with suppress(OSError):
+            if os.stat(self._root + search.own + b"/task").st_nlink > _ONE_TASK_LINKS:
+                self._threads(search, pid, deep=False)
         return search.found()
 
     def _threads(self, search: "_Search", pid: int, *, deep: bool) -> bytes:

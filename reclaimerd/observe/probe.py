@@ -44,7 +44,7 @@ _TIME_UP = "not looked at: the time for this pass is up"
 class Probe:
     """One role's worker, started at the first question or by `start`. For one event loop; questions queue."""
 
-    __slots__ = ("_clock", "_known", "_limits", "_lock", "_role", "_seat", "_unanswered")
+    __slots__ = ("_clock", "_known", "_limits", "_lock", "_role", "_seat", "_shut_why", "_unanswered")
 
     def __init__(
         self,
@@ -60,6 +60,7 @@ class Probe:
         self._seat = Seat(role, command, limits, clock)
         self._known = KnownLooks()
         self._unanswered = Unanswered(clock)
+        self._shut_why = ""
 
     def explain_by(self, stack_of: Callable[[int], Awaitable[str]]) -> None:
         """Let this read the kernel stack of a silent worker of ours (the procfs probe's `read_stack`)."""
@@ -75,12 +76,18 @@ class Probe:
         """The worker that may outlive us, killed or at work; keep it in the store for the next start."""
         return self._seat.left_if_we_end
 
-    async def adopt_abandoned(self, ref: ProcessRef) -> None:
+    @property
+    def silent_since(self) -> float | None:
+        """When this role ceased to answer (monotonic), None: it answers; keep it for the next start."""
+        return self._seat.silent_since
+
+    async def adopt_abandoned(self, ref: ProcessRef, silent_since: float | None = None) -> None:
         """Take over the worker that an earlier start of ours left behind, if it still lives.
 
-        One at its work leaves with its parent; one that did not hangs.
+        One at its work leaves with its parent; one that did not hangs, and its silence goes on. When it
+        is gone the role may have answered since: its silence is forgotten.
         """
-        await self._seat.adopt(ref)
+        await self._seat.adopt(ref, silent_since)
 
     def worker_pids(self) -> tuple[int, ...]:
         """Return our living workers of this role, the abandoned one too."""
@@ -101,11 +108,31 @@ class Probe:
         A start that fails is told by the first question.
         """
         async with self._lock:
-            await self._seat.ready(self._clock())
+            if not self._shut_why:
+                await self._seat.ready(self._clock())
 
     async def close(self) -> None:
         """End the worker within a second; a later question starts another."""
         await self._seat.close()
+
+    async def shut(self, why: str) -> bool:
+        """End the worker and start none until `reopen`; tell whether none of this role is left.
+
+        A question in flight gets its own time first (`answer_within`); later ones are Silent, cause
+        closed, with this `why`.
+        """
+        self._shut_why = why
+        acquired = await self._acquire(self._limits.answer_within_seconds)
+        try:
+            await self._seat.close()
+        finally:
+            if acquired:
+                self._lock.release()
+        return not self._seat.pids()
+
+    def reopen(self) -> None:
+        """Let the next question start a worker again."""
+        self._shut_why = ""
 
     async def ask(
         self, op: str, args: Mapping[str, object] | None = None, *, answer_within: float | None = None
@@ -160,6 +187,15 @@ class Probe:
         return found
 
     async def _enter(self, within: float) -> bool:
+        """Wait for our turn to ask; tell whether it came, and the probe is not shut."""
+        if self._shut_why or not await self._acquire(within):
+            return False
+        is_open = not self._shut_why  # it may have been shut while we waited
+        if not is_open:
+            self._lock.release()
+        return is_open
+
+    async def _acquire(self, within: float) -> bool:
         try:
             async with asyncio.timeout(within):
                 return await self._lock.acquire()
@@ -167,6 +203,8 @@ class Probe:
             return False
 
     def _busy(self) -> Silent:
+        if self._shut_why:
+            return Silent(self._shut_why, self._clock(), cause=SilentCause.CLOSED)
         return Silent(f"the {self._role} worker is busy", self._clock(), cause=SilentCause.BUSY)
 
     async def _ask(self, op: str, args: Mapping[str, object], until: float) -> Answer:

@@ -18,6 +18,7 @@ from reclaimerd.model.process import (
     ScanResult,
 )
 from reclaimerd.model.reading import Absent, Known, Reading
+from reclaimerd.model.reset_facts import ResetFacts
 from reclaimerd.model.snapshot import (
     DriverReading,
     DriverState,
@@ -28,10 +29,12 @@ from reclaimerd.model.snapshot import (
     unreadable_gpu,
 )
 from reclaimerd.observe.baselines import Baselines
+from reclaimerd.observe.driver_grip import CLOSED_WHY
 from reclaimerd.observe.exits import ExitWatch
 from reclaimerd.observe.holder_memory import Memory, Seen, joined
 from reclaimerd.observe.kernel_looks import ask_with_kin
 from reclaimerd.observe.probe import Answered, Failed, Gone, Probe, Silent, SilentCause, UnreadableProcess
+from reclaimerd.observe.reset_eyes import ResetEyes, Scope
 from reclaimerd.observe.scan_trigger import ScanTrigger, unexplained_bytes
 from reclaimerd.observe.sightings import exited_in, files_of, last_scan, listed_pids, read_children
 
@@ -75,7 +78,9 @@ class _Past:
 class Sampler:
     """Eyes: implements `model.ports.SamplerPort` over the nvml and the procfs worker."""
 
-    __slots__ = ("_clock", "_exits", "_nvml", "_past", "_procfs", "_settings", "_trigger", "_wall")
+    __slots__ = (
+        "_clock", "_exits", "_nvml", "_past", "_procfs", "_reset_eyes", "_settings", "_trigger", "_wall",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -92,6 +97,11 @@ class Sampler:
         self._clock, self._wall = clocks
         self._past = _Past()
         self._trigger = ScanTrigger(settings.full_scan_seconds)
+        self._reset_eyes: ResetEyes | None = None
+
+    def use_reset_eyes(self, eyes: ResetEyes) -> None:
+        """Read by these what a reset needs to know, when a look asks for it."""
+        self._reset_eyes = eyes
 
     def recall(self, remembered: Iterable[RememberedHolder], baselines: Iterable[Baseline]) -> None:
         """Take what the store kept of this boot; another boot's memory means nothing."""
@@ -117,8 +127,9 @@ class Sampler:
         Raises UnsuitableHostError when the driver or its library can't be worked with at all.
         """
         self._note_gone(self._exits.gone())
-        driver, host = await self._read_driver()
+        driver, host = self._closed() if look.without_driver else await self._read_driver()
         gpus = host.gpus if host is not None else self._blind_gpus(driver)
+        facts = await self._read_reset_facts(look, gpus)
         coverage = await self._scan(look, gpus, host)
         pids = self._candidates(look, gpus)
         self._exits.watch((*look.watch, *(ref for ref, _ in self._past.memory)))
@@ -157,6 +168,7 @@ class Sampler:
             host_files=self._past.files,
             kernel=kernel,
             simulated=self._past.host is not None and self._past.host.simulated,
+            reset_facts=facts,
         )
 
     def _note_gone(self, refs: Iterable[ProcessRef]) -> None:
@@ -201,6 +213,23 @@ class Sampler:
                 return DriverReading(DriverState.UNKNOWN, now, message, self._version()), None
             case _:
                 assert_never(answer)
+
+    def _closed(self) -> tuple[DriverReading, None]:
+        """Return that the driver was not asked: our own worker must not be started before a reset."""
+        return DriverReading(DriverState.UNKNOWN, self._clock(), CLOSED_WHY, self._version()), None
+
+    async def _read_reset_facts(self, look: Look, gpus: tuple[GpuReading, ...]) -> ResetFacts | None:
+        """Return them where asked for; before the search, so that the search is the newest of all."""
+        if not look.reset or self._reset_eyes is None:
+            return None
+        past = self._past.host
+        scope = Scope(
+            addresses=tuple(gpu.pci_address for gpu in gpus),
+            devices=(*(gpu.device for gpu in gpus), *(() if past is None else past.shared_devices)),
+            simulated_root=None if past is None else past.simulated_root,
+            without_driver=look.without_driver,
+        )
+        return await self._reset_eyes.read(self._clock(), scope)
 
     def _version(self) -> Reading[str]:
         if self._past.host is None:

@@ -15,7 +15,7 @@ from reclaimerd.model.identity import FileIdentity
 
 _AT_STATX_DONT_SYNC = 0x4000
 _STATX_TYPE_AND_INODE = 0x1 | 0x100
-_KCMP_FILES = 2  # include/uapi/linux/kcmp.h
+_KCMP_FILE, _KCMP_FILES = 0, 2  # include/uapi/linux/kcmp.h
 _KCMP_NUMBERS = {"x86_64": 312, "aarch64": 272, "ppc64le": 354, "s390x": 343, "riscv64": 272}
 
 # struct statx (statx(2)): mode at 28, inode at 32, then rdev and dev as four 32-bit numbers at 128.
@@ -76,6 +76,23 @@ def share_descriptors(one: int, other: int) -> bool | None:
     if ctypes.get_errno() == errno.ESRCH:
         raise ProcessLookupError(errno.ESRCH, "no such task", str(other))
     return None
+
+
+def order_of_files(one: tuple[int, int], other: tuple[int, int]) -> int:
+    """Return 0 when two descriptors (task, number) are one open file, else -1 or 1 in a lasting order.
+
+    Raises ProcessLookupError when a task or descriptor is gone, else OSError (kcmp(2)).
+    """
+    number = _KCMP_NUMBERS.get(platform.machine())
+    if number is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    order = _syscall(number, one[0], other[0], _KCMP_FILE, one[1], other[1])
+    if order >= 0:
+        return {0: 0, 1: -1}.get(order, 1)
+    code = ctypes.get_errno()
+    if code in {errno.ESRCH, errno.EBADF}:
+        raise ProcessLookupError(errno.ESRCH, "no such descriptor", f"{one} or {other}")
+    raise OSError(code, os.strerror(code))
 
 
 def _error(path: bytes) -> OSError:

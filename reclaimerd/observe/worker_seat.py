@@ -234,13 +234,19 @@ class Seat:
         """Let a policy's limits hold from now on."""
         self._limits = limits
 
-    async def adopt(self, ref: ProcessRef) -> None:
-        """Take over the worker that was abandoned before our restart, if it still lives."""
+    @property
+    def silent_since(self) -> float | None:
+        """When the worker, and those before it, ceased to answer (monotonic); None: it answers."""
+        return self._silent_since
+
+    async def adopt(self, ref: ProcessRef, silent_since: float | None) -> None:
+        """Take over the worker that was abandoned before our restart, if it still lives, and its silence."""
         if (found := await adopt_abandoned(ref)) is not None:
             if self._link is not None:  # started ahead, before we knew: none works beside an abandoned one
                 await self._remove(self._link)
             self._abandoned = found
-            self._silent_since = self._clock() if self._silent_since is None else self._silent_since
+            told = (self._clock(), self._silent_since, silent_since)
+            self._silent_since = min(since for since in told if since is not None)
 
     def pids(self) -> tuple[int, ...]:
         """Return our living workers of this role, the abandoned one too."""

@@ -16,7 +16,7 @@ from reclaimerd.model.process import (
     PF_POSTCOREDUMP,
 )
 from reclaimerd.model.reading import Known
-from reclaimerd.observe.kernel_stacks import MOST_TASKS, read_kernel_look, read_whole_look
+from reclaimerd.observe.kernel_stacks import MOST_TASKS, read_kernel_look
 from tests.rigs.kernel_children import (
     LARGE,
     PAUSE,
@@ -235,8 +235,8 @@ def looks_at_a_slow_exit() -> list[KernelLook]:
 def test_many_threads_are_bounded_and_counted() -> None:
     """Of more tasks than are looked at the leader is among those told, and the whole number is known."""
     with child(THREADS + PAUSE, "300") as started:
-        whole = read_whole_look(started.pid)
-        assert (len(whole.look.tasks), whole.task_count) == (MOST_TASKS, 301)
-        assert task_of(whole.look).tid == started.pid
-        few = read_whole_look(started.pid, most_tasks=3)
-        assert (len(few.look.tasks), few.task_count) == (3, 301)
+        look = read_kernel_look(started.pid)
+        assert (len(look.tasks), look.task_count) == (MOST_TASKS, 301)
+        assert task_of(look).tid == started.pid
+        few = read_kernel_look(started.pid, most_tasks=3)
+        assert (len(few.tasks), few.task_count) == (3, 301)

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -544,6 +545,51 @@ def test_an_abandoned_worker_outlives_our_restart() -> None:
     finally:
         old.kill()
         old.wait(10)
+
+
+def test_the_silence_of_a_worker_that_outlived_us_goes_on_until_one_answers() -> None:
+    """The driver's silence is as long as it is, not as long as we have run; an answer ends it."""
+    old = subprocess.Popen(["/bin/sleep", "600"])
+
+    async def run() -> None:
+        async with _probe("done()") as probe:
+            since = time.monotonic() - 600.0
+            await probe.adopt_abandoned(_ref_of(old.pid), since)
+            silent = await probe.ask("host")
+            assert isinstance(silent, Silent)
+            assert (silent.since, probe.silent_since, probe.state().since) == (since, since, since)
+            old.kill()
+            old.wait(10)
+            assert isinstance(await probe.ask("host"), Answered)
+            assert probe.silent_since is None
+
+    try:
+        asyncio.run(run())
+    finally:
+        old.kill()
+        old.wait(10)
+
+
+def test_the_silence_of_a_worker_that_is_gone_or_of_another_boot_is_forgotten() -> None:
+    """The role may have answered in between, and another boot's clock is another clock."""
+    gone = subprocess.Popen(["/bin/sleep", "600"])
+    ref = _ref_of(gone.pid)
+    gone.kill()
+    gone.wait(10)
+    stranger = subprocess.Popen(["/bin/sleep", "600"])
+
+    async def run() -> None:
+        async with _probe("done()") as probe:
+            await probe.adopt_abandoned(ref, 1.0)
+            await probe.adopt_abandoned(_ref_of(stranger.pid, shift=1), 1.0)
+            await probe.adopt_abandoned(replace(_ref_of(stranger.pid), boot_id="another boot"), 1.0)
+            assert (probe.abandoned, probe.silent_since) == (None, None)
+
+    try:
+        asyncio.run(run())
+    finally:
+        stranger.kill()
+        stranger.wait(10)
 
 
 def test_a_worker_that_was_started_ahead_is_the_one_that_answers() -> None:

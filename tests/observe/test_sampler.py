@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -18,13 +19,16 @@ from reclaimerd.model.process import (
     ScanRow,
 )
 from reclaimerd.model.reading import Absent, Known, Unreadable
+from reclaimerd.model.reset_facts import ResetFacts
 from reclaimerd.model.snapshot import (
     DriverState,
     Snapshot,
     unreadable_gpu,
 )
 from reclaimerd.observe import sampler as sampler_module
-from reclaimerd.observe.answers import Answered, Failed, ProbeKind, Silent, UnreadableProcess
+from reclaimerd.observe.answers import Answered, Failed, ProbeKind, Silent, SilentCause, UnreadableProcess
+from reclaimerd.observe.driver_grip import CLOSED_WHY
+from reclaimerd.observe.reset_eyes import ResetEyes, Scope
 from reclaimerd.observe.sampler import HOST_FILES_EVERY_SECONDS, WHOLE_EVERY_SECONDS
 from reclaimerd.observe.sightings import read_children
 from tests.builders import (
@@ -469,3 +473,77 @@ def test_children_of_a_process_that_is_gone_are_none() -> None:
     """It ended between two reads."""
     assert read_children(_PID) == ()
     assert Path(f"/proc/{_PID}").exists() is False
+
+
+# --- before a reset --------------------------------------------------------------------------------
+
+
+class _ResetEyes:
+    """Notes what it was asked to look at, and when in the pass."""
+
+    def __init__(self, eyes: Eyes) -> None:
+        self.eyes = eyes
+        self.scopes: list[Scope] = []
+        self.scans_before: list[int] = []
+
+    async def read(self, now: float, scope: Scope) -> ResetFacts:
+        """Return facts without anything in them."""
+        self.scopes.append(scope)
+        self.scans_before.append(len(self.eyes.procfs.ops("scan")))
+        return ResetFacts(now, Known(()), Unreadable("x"), Unreadable("y"))
+
+
+def _with_reset_eyes(eyes: Eyes) -> _ResetEyes:
+    reset_eyes = _ResetEyes(eyes)
+    eyes.sampler.use_reset_eyes(cast("ResetEyes", reset_eyes))
+    return reset_eyes
+
+
+def test_what_a_reset_needs_is_read_only_when_asked_for() -> None:
+    """An ordinary look has none; one for a reset has it, of every GPU and node, and before the search."""
+    eyes = _eyes_with_a_holder()
+    assert _sample(eyes, Look(reset=True)).reset_facts is None  # nobody to read them
+    reset_eyes = _with_reset_eyes(eyes)
+    assert _sample(eyes).reset_facts is None
+    shared = DeviceNumber(195, 255)
+    gpus = (a_gpu(processes=(a_row(_PID),)), a_gpu(GPU_B))
+    eyes.nvml.answers["host"] = a_host(*gpus, shared_devices=(shared,), simulated_root=7)
+    before = len(eyes.procfs.ops("scan"))
+    snapshot = _sample(eyes, Look(reset=True, full_scan=True))
+    assert snapshot.reset_facts == ResetFacts(MONO, Known(()), Unreadable("x"), Unreadable("y"))
+    assert reset_eyes.scopes == [
+        Scope(
+            addresses=tuple(gpu.pci_address for gpu in gpus),
+            devices=(*(gpu.device for gpu in gpus), shared),
+            simulated_root=7,
+        )
+    ]
+    assert reset_eyes.scans_before == [before]
+    assert len(eyes.procfs.ops("scan")) == before + 1
+
+
+def test_a_look_without_the_driver_asks_nvml_nothing_and_searches_all_the_same() -> None:
+    """GPUs by identity alone, the driver unknown and why; holders by their nodes; the scope says so."""
+    eyes = _eyes_with_a_holder()
+    reset_eyes = _with_reset_eyes(eyes)
+    seen = _sample(eyes).gpus
+    asked = len(eyes.nvml.asked)
+    eyes.procfs.answers["scan"] = a_scan(ScanRow(_PID, 1, (NodeHolding(_A),)))
+    snapshot = _sample(eyes, Look(without_driver=True, reset=True, full_scan=True))
+    assert len(eyes.nvml.asked) == asked
+    assert (snapshot.driver.state, snapshot.driver.why) == (DriverState.UNKNOWN, CLOSED_WHY)
+    assert snapshot.driver.version == Known("595.45.04")
+    assert snapshot.gpus == tuple(unreadable_gpu(gpu, CLOSED_WHY) for gpu in seen)
+    assert snapshot.scan.full_now
+    assert [(holder.ref, holder.gpu, holder.node) for holder in snapshot.holders] == [(_REF, GPU_A, True)]
+    assert reset_eyes.scopes[0].without_driver
+    assert reset_eyes.scopes[0].addresses == tuple(gpu.pci_address for gpu in seen)
+
+
+def test_a_probe_that_is_closed_for_a_reset_is_no_silent_driver() -> None:
+    """An ordinary pass meanwhile: unknown, our own doing, and never a reason for a drain."""
+    eyes = _eyes_with_a_holder()
+    _sample(eyes)
+    eyes.nvml.answers["host"] = Silent(CLOSED_WHY, MONO, cause=SilentCause.CLOSED)
+    snapshot = _sample(eyes)
+    assert (snapshot.driver.state, snapshot.driver.why) == (DriverState.UNKNOWN, CLOSED_WHY)

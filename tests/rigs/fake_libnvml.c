@@ -6,6 +6,10 @@
  * "N.memory" (return code), "N.total", "N.used", "N.reserved", "N.mig_code", "N.mig", "N.persistence_code",
  * "N.persistence", "N.utilisation_code", "N.utilisation", "N.compute", "N.graphics", "N.mps" ("PID:BYTES[:GI:CI],...",
  * BYTES -1: not available), "N.compute_code" and so on, "N.field_call", "N.field_code", "N.field_type", "N.field".
+ * For a reset, each with its "_code": "N.arch", "N.link3" (state; "N.links" is the code of the others),
+ * "N.link3_type", "N.link3_pci", "N.fabric", "N.fabric_status", "N.virtual", "N.display", "N.drain", "N.mig_pending",
+ * "N.ecc", "N.rows" (corrected:uncorrected:pending:failed), "N.limit", "N.default_limit", "N.compute_mode",
+ * "N.accounting", "N.clock", "N.memory_clock", "N.default_clock". NO_RESET_CALLS leaves them all out.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -127,7 +131,8 @@ int nvmlDeviceGetMemoryInfo_v2(void *handle, memory_v2 *memory)
 
 int nvmlDeviceGetMigMode(void *handle, unsigned *current, unsigned *pending)
 {
-    *current = *pending = (unsigned)number(of(handle, "mig"), 0);
+    *current = (unsigned)number(of(handle, "mig"), 0);
+    *pending = (unsigned)number(of(handle, "mig_pending"), *current);
     return (int)number(of(handle, "mig_code"), 0);
 }
 
@@ -187,5 +192,113 @@ int nvmlDeviceGetFieldValues(void *handle, int count, field_value *values)
         values[i].value.ull = (unsigned long long)number(of(handle, "field"), 0);
     }
     return (int)number(of(handle, "field_call"), 0);
+}
+#endif
+
+#ifndef NO_RESET_CALLS
+/* The value of "N.name" goes to *out, and the code of "N.name_code" is returned. */
+static int plain(void *handle, const char *name, long long fallback, unsigned *out)
+{
+    char code[64];
+    snprintf(code, sizeof code, "%s_code", name);
+    *out = (unsigned)number(of(handle, name), fallback);
+    return (int)number(of(handle, code), 0);
+}
+
+static int of_link(void *handle, unsigned link, const char *what, long long fallback, unsigned *out)
+{
+    char name[48];
+    snprintf(name, sizeof name, "link%u%s", link, what);
+    return plain(handle, name, fallback, out);
+}
+
+int nvmlDeviceGetArchitecture(void *handle, unsigned *out) { return plain(handle, "arch", 9, out); }
+
+int nvmlDeviceGetNvLinkState(void *handle, unsigned link, unsigned *out)
+{
+    char name[48], value[64];
+    int code = of_link(handle, link, "", 0, out);
+    snprintf(name, sizeof name, "link%u", link);
+    return lookup(of(handle, name), value, sizeof value) ? code
+        : code ? code : (int)number(of(handle, "links"), 3);
+}
+
+int nvmlDeviceGetNvLinkRemoteDeviceType(void *handle, unsigned link, unsigned *out)
+{
+    return of_link(handle, link, "_type", 2, out);
+}
+
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *handle, unsigned link, pci_info *pci)
+{
+    char name[48];
+    unsigned unused;
+    memset(pci, 0, sizeof *pci);
+    snprintf(name, sizeof name, "link%u_pci", link);
+    text(handle, name, "00000000:FF:0%d.0", pci->bus_id, sizeof pci->bus_id);
+    return of_link(handle, link, "_pci", 0, &unused);
+}
+
+typedef struct {
+    unsigned version;
+    unsigned char cluster[16];
+    unsigned status;
+    uint32_t clique;
+    unsigned char state;
+    uint32_t health;
+} fabric_v2;
+
+int nvmlDeviceGetGpuFabricInfoV(void *handle, fabric_v2 *fabric)
+{
+    unsigned state;
+    int code = plain(handle, "fabric", 3, &state);
+    if (fabric->version != 0x02000024) return 25;
+    fabric->state = (unsigned char)state;
+    fabric->status = (unsigned)number(of(handle, "fabric_status"), 0);
+    return code;
+}
+
+int nvmlDeviceGetVirtualizationMode(void *handle, unsigned *out) { return plain(handle, "virtual", 0, out); }
+int nvmlDeviceGetDisplayActive(void *handle, unsigned *out) { return plain(handle, "display", 0, out); }
+
+int nvmlDeviceQueryDrainState(pci_info *pci, unsigned *out)
+{
+    for (intptr_t index = 0; index < number("count", 1); index++) {
+        pci_info own;
+        nvmlDeviceGetPciInfo_v3((void *)(index + 1), &own);
+        if (strcmp(own.bus_id, pci->bus_id) == 0) return plain((void *)(index + 1), "drain", 0, out);
+    }
+    return 6;
+}
+
+int nvmlDeviceGetTotalEccErrors(void *handle, int type, int counter, unsigned long long *out)
+{
+    unsigned count;
+    int code = plain(handle, "ecc", 0, &count);
+    *out = count;
+    return type == 1 && counter == 1 ? code : 2;
+}
+
+int nvmlDeviceGetRemappedRows(void *handle, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed)
+{
+    char value[64] = "0:0:0:0";
+    lookup(of(handle, "rows"), value, sizeof value);
+    sscanf(value, "%u:%u:%u:%u", corrected, uncorrected, pending, failed);
+    return (int)number(of(handle, "rows_code"), 0);
+}
+
+int nvmlDeviceGetPowerManagementLimit(void *handle, unsigned *out) { return plain(handle, "limit", 700000, out); }
+int nvmlDeviceGetPowerManagementDefaultLimit(void *handle, unsigned *out)
+{
+    return plain(handle, "default_limit", 700000, out);
+}
+int nvmlDeviceGetComputeMode(void *handle, unsigned *out) { return plain(handle, "compute_mode", 0, out); }
+int nvmlDeviceGetAccountingMode(void *handle, unsigned *out) { return plain(handle, "accounting", 0, out); }
+int nvmlDeviceGetApplicationsClock(void *handle, int type, unsigned *out)
+{
+    return type == 2 ? plain(handle, "memory_clock", 3201, out) : plain(handle, "clock", 1980, out);
+}
+int nvmlDeviceGetDefaultApplicationsClock(void *handle, int type, unsigned *out)
+{
+    return plain(handle, "default_clock", type == 2 ? 3201 : 1980, out);
 }
 #endif

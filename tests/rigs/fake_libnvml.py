@@ -23,7 +23,11 @@ for line in sys.stdin:
         print("{}", flush=True)
         continue
     try:
-        print(json.dumps(dataclasses.asdict(nvml.read_host())), flush=True)
+        if line == "facts\\n":
+            facts = [dataclasses.asdict(gpu) for gpu in nvml.read_reset_facts()]
+            print(json.dumps({"facts": facts}), flush=True)
+        else:
+            print(json.dumps(dataclasses.asdict(nvml.read_host())), flush=True)
     except ReclaimerdError as error:
         fault = {"error": type(error).__name__, "text": error.message, "mend": error.mend}
         print(json.dumps(fault), flush=True)
@@ -89,6 +93,10 @@ class FakeDriver:
     def read(self) -> dict[str, Any]:
         """Return one read_host as plain values, or {"error", "text", "mend"}."""
         return self._ask("read")
+
+    def facts(self) -> dict[str, Any]:
+        """Return one read_reset_facts as plain values below "facts", or {"error", "text", "mend"}."""
+        return self._ask("facts")
 
     def close(self) -> None:
         """Let RealNvml close."""
