@@ -3,22 +3,9 @@
 from dataclasses import dataclass, field
 
 from reclaimerd.act.members import Admitted, NotAdmitted
-from reclaimerd.model.identity import GpuUuid, ProcessRef
+from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.incident import Outcome, OutcomeKind
 from reclaimerd.model.step import DrainRequest, Step
-
-
-@dataclass(frozen=True, slots=True)
-class FakeReset:
-    """A reset tool with one answer per GPU (RESET_DONE where none is set)."""
-
-    answers: dict[GpuUuid, Outcome] = field(default_factory=dict)
-    asked: list[GpuUuid] = field(default_factory=list)
-
-    async def reset(self, gpu: GpuUuid) -> Outcome:
-        """Note the GPU and answer."""
-        self.asked.append(gpu)
-        return self.answers.get(gpu, Outcome(OutcomeKind.RESET_DONE, "was successfully reset"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from reclaimerd.act.members import FirstSights, JudgeMembersPort, MemberHands, k
 from reclaimerd.act.signals import SIDE_BY_SIDE, SignalOrder, send
 from reclaimerd.model.incident import ActorKind, Outcome, OutcomeKind, Stage, TargetOutcome
 from reclaimerd.model.policy import Scope
-from reclaimerd.model.ports import DrainPort, LookAgainPort, ResetPort
+from reclaimerd.model.ports import DrainPort, LookAgainPort
 from reclaimerd.model.process import WorkloadKind
 from reclaimerd.model.step import DrainRequest, Permit, Step
 
@@ -41,7 +41,6 @@ class Executor:
 
     look_again: LookAgainPort
     judge_members: JudgeMembersPort
-    reset: ResetPort
     drain: DrainPort
     describe: Callable[[Step], DrainRequest]
     """Return what a drain request says about a step: host, evidence and time are `wiring`'s."""
@@ -61,7 +60,7 @@ class Executor:
             case Stage.SIGKILL:
                 return combined(await self._send(step, SignalOrder(signal.SIGKILL, dry_run=dry_run)))
             case Stage.RESET:
-                return await self._reset(step, dry_run=dry_run)
+                return self._reset(step, dry_run=dry_run)
             case Stage.DRAIN:
                 return await self._drain(step, dry_run=dry_run)
             case _:
@@ -114,22 +113,12 @@ class Executor:
         outcome = combined(members.targets + others)
         return replace(outcome, detail=f"{outcome.detail}; {members.why}".removesuffix("; "))
 
-    async def _reset(self, step: Step, *, dry_run: bool) -> Outcome:
-        """Reset one GPU after another, and stop at the first that is not done."""
-        gpus = step.target.gpus
-        if not gpus:
-            return Outcome(OutcomeKind.FAILED, "the step names no GPU; nothing was done")
-        if dry_run:
-            return Outcome(OutcomeKind.DRY_RUN, f"would reset {', '.join(gpus)}")
-        details: list[str] = []
-        for tried, gpu in enumerate(gpus, start=1):
-            outcome = await self.reset.reset(gpu)
-            details.append(f"{gpu}: {outcome.detail}")
-            if outcome.kind is not OutcomeKind.RESET_DONE:
-                untried = gpus[tried:]
-                details += [f"not tried after that: {', '.join(untried)}"] if untried else []
-                return Outcome(outcome.kind, "; ".join(details))
-        return Outcome(OutcomeKind.RESET_DONE, "; ".join(details))
+    def _reset(self, step: Step, *, dry_run: bool) -> Outcome:
+        """Say what a reset would be: a real one takes minutes and is the reset procedure's."""
+        gpus = ", ".join(step.target.gpus)
+        if dry_run and gpus:
+            return Outcome(OutcomeKind.DRY_RUN, f"would reset {gpus}")
+        return Outcome(OutcomeKind.FAILED, f"no hand resets {gpus or 'no GPU'} in a step; nothing was done")
 
     async def _drain(self, step: Step, *, dry_run: bool) -> Outcome:
         """Ask once that the node be drained."""

@@ -43,7 +43,7 @@ from tests.builders import (
     a_workload,
     an_incident,
 )
-from tests.fakes_act import FakeDrain, FakeJudge, FakeReset
+from tests.fakes_act import FakeDrain, FakeJudge
 
 ENDS = [Stage.RECLAIMED, Stage.UNVERIFIED, Stage.STOOD_DOWN, Stage.HANDED_OVER, Stage.EVICTED]
 
@@ -56,14 +56,12 @@ def _executor(
     *,
     look_again: LookAgainPort = look_at_ticks,
     judge: FakeJudge | None = None,
-    reset: FakeReset | None = None,
     drain: FakeDrain | None = None,
 ) -> Executor:
     """Return hands with fakes for what a test doesn't need."""
     return Executor(
         look_again,
         judge or FakeJudge(),
-        reset or FakeReset(),
         drain or FakeDrain(),
         _describe,
         BOOT,
@@ -186,45 +184,29 @@ def test_a_step_that_breaks_off_hides_no_other_outcome() -> None:
 @pytest.mark.parametrize("stage", [Stage.PENDING, Stage.WARNED, Stage.SUSPENDED, *ENDS])
 def test_a_stage_without_a_hand_fails(stage: Stage) -> None:
     """What can't be performed is FAILED by name, and nothing is called."""
-    reset, drain = FakeReset(), FakeDrain()
-    outcome = asyncio.run(_executor(reset=reset, drain=drain).execute(_permit(_step(stage))))
+    drain = FakeDrain()
+    outcome = asyncio.run(_executor(drain=drain).execute(_permit(_step(stage))))
     assert outcome == Outcome(OutcomeKind.FAILED, f"no hand for stage {stage}; nothing was done")
-    assert not reset.asked
     assert not drain.asked
 
 
-def test_gpus_are_reset_one_after_another() -> None:
-    """Every GPU of the target is reset, each is named."""
-    reset = FakeReset()
-    outcome = asyncio.run(_executor(reset=reset).execute(_permit(_reset_step())))
-    assert outcome.kind is OutcomeKind.RESET_DONE
-    assert reset.asked == [GPU_A, GPU_B]
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [OutcomeKind.RESET_REFUSED, OutcomeKind.RESET_ABANDONED, OutcomeKind.FAILED],
-)
-def test_the_first_reset_that_is_not_done_ends_the_step(kind: OutcomeKind) -> None:
-    """No further GPU is touched after one that was refused, hung or failed; the words name them."""
-    reset = FakeReset({GPU_A: Outcome(kind, "the cause")})
-    outcome = asyncio.run(_executor(reset=reset).execute(_permit(_reset_step())))
-    assert outcome.kind is kind
-    assert outcome.detail == f"{GPU_A}: the cause; not tried after that: {GPU_B}"
-    assert reset.asked == [GPU_A]
+def test_a_reset_is_never_made_in_a_step() -> None:
+    """It takes minutes and changes more than the GPU: the procedure's, and a step of it fails by name."""
+    outcome = asyncio.run(_executor().execute(_permit(_reset_step())))
+    assert outcome.kind is OutcomeKind.FAILED
+    assert outcome.detail == f"no hand resets {GPU_A}, {GPU_B} in a step; nothing was done"
 
 
 def test_a_dry_run_resets_nothing_and_asks_for_no_drain() -> None:
     """A dry run names what it would do, and calls neither the tool nor the scheduler."""
-    reset, drain = FakeReset(), FakeDrain()
-    hands = _executor(reset=reset, drain=drain)
+    drain = FakeDrain()
+    hands = _executor(drain=drain)
     outcomes = [
         asyncio.run(hands.execute(_permit(_reset_step(dry_run=True)))),
         asyncio.run(hands.execute(_permit(_step(Stage.DRAIN, [a_ref()]), dry_run=True))),
     ]
     assert [outcome.kind for outcome in outcomes] == [OutcomeKind.DRY_RUN, OutcomeKind.DRY_RUN]
     assert "node-7" in outcomes[1].detail
-    assert not reset.asked
     assert not drain.asked
 
 
