@@ -63,7 +63,7 @@ def examine(source: Source) -> Examined:
         return Examined(Policy(), {}, (_not_toml(source, error),), ())
     typed = typed_file(parsed)
     user_ids, strangers = _users(parsed, frozenset(flaw.path for flaw in typed.flaws))
-    flaws = (*typed.flaws, *impossible_combinations(typed.policy, typed.refused), *strangers)
+    flaws = (*typed.flaws, *impossible_combinations(typed), *strangers)
     faults = [_fault(source, flaw, lines) for flaw in flaws]
     faults.sort(key=lambda fault: (fault.line, fault.key))
     return Examined(typed.policy, user_ids, tuple(faults), warnings_of(typed.policy))

@@ -5,47 +5,44 @@ keys it looks at, and stays silent when one of them was refused already.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from reclaimerd.config.faults import Flaw
+from reclaimerd.config.fault_combinations import fault_rule_flaws
+from reclaimerd.config.faults import Flaw, Refused
 from reclaimerd.config.lines import KeyPath
+from reclaimerd.config.stage_flaws import grace_flaws, needed_flaws, stage_flaws
+from reclaimerd.config.typed import TypedFile
 from reclaimerd.config.units import format_duration
 from reclaimerd.config.values import MOST_UID
 from reclaimerd.model.policy import ListedStage, Mode, Policy, Rule, RuleAction, Threshold
 
-_ORDER = tuple(ListedStage)
 _NEEDS_BEFORE = {ListedStage.SIGKILL: ListedStage.SIGTERM, ListedStage.RESET: ListedStage.SIGKILL}
 """A reset is refused while its target lives, so without SIGKILL before it it could never be permitted."""
 _MODE_RANK = {Mode.OBSERVE: 0, Mode.DRY_RUN: 1, Mode.ENFORCE: 2}
 _BUILT_IN = "built-in"
+_OUR_UNIT = "reclaimerd.service"
+_RECONFIGURES = "nvidia-persistenced.service"
 _EVERYBODY = ((0, MOST_UID),)
 
 
-@dataclass(frozen=True, slots=True)
-class _Refused:
-    """The keys that were refused already."""
-
-    paths: frozenset[KeyPath]
-
-    def touches(self, *keys: KeyPath) -> bool:
-        """Tell whether one of these keys, or something in or around it, was refused."""
-        return any(key[: len(path)] == path or path[: len(key)] == key for key in keys for path in self.paths)
-
-
-def impossible_combinations(policy: Policy, refused: frozenset[KeyPath]) -> tuple[Flaw, ...]:
-    """Return every fault that no single value shows; `refused` are the keys found faulty before."""
-    seen = _Refused(refused)
-    flaws = [*_daemon_flaws(policy, seen), *_protect_flaws(policy, seen)]
-    for index, rule in enumerate(policy.rules):
-        base: KeyPath = ("rule", index)
+def impossible_combinations(typed: TypedFile) -> tuple[Flaw, ...]:
+    """Return every fault that no single value shows; keys that were refused before are passed over."""
+    policy, seen = typed.policy, Refused(typed.refused)
+    flaws = [*_daemon_flaws(policy, seen), *_reset_flaws(policy, seen), *_protect_flaws(policy, seen)]
+    names: dict[int, str] = {}
+    for place, fault_rule in zip(typed.fault_rule_places, policy.fault_rules, strict=True):
+        names[place] = fault_rule.name
+        flaws += fault_rule_flaws(fault_rule, ("rule", place), seen)
+    for place, rule in zip(typed.rule_places, policy.rules, strict=True):
+        names[place] = rule.name
+        base: KeyPath = ("rule", place)
         flaws += _missing_flaws(rule, base, seen)
         if not seen.touches((*base, "stages"), (*base, "action")):
-            flaws += _stage_flaws(rule, base)
+            flaws += [*stage_flaws(rule, base), *needed_flaws(rule.stages, base, _NEEDS_BEFORE)]
         if not seen.touches((*base, "stages"), (*base, "grace")):
-            flaws += _grace_flaws(rule, base)
+            flaws += grace_flaws(rule, base)
         if not seen.touches((*base, "match"), (*base, "mode"), (*base, "action")):
             flaws += _match_flaws(rule, base)
-    flaws += _twice("rule", [rule.name for rule in policy.rules])
+    flaws += _twice("rule", [names[place] for place in sorted(names)])
     flaws += _signature_flaws(policy, seen)
     flaws += _twice("signature", [signature.name for signature in policy.signatures])
     flaws += _twice("protect", [protection.name for protection in policy.protections])
@@ -54,12 +51,17 @@ def impossible_combinations(policy: Policy, refused: frozenset[KeyPath]) -> tupl
 
 def warnings_of(policy: Policy) -> tuple[str, ...]:
     """Return what is allowed but may not be meant, a sentence each."""
-    said: list[str] = []
+    modes = {rule.name: rule.mode for rule in policy.rules} | {
+        rule.name: rule.mode for rule in policy.fault_rules
+    }
+    said = [
+        f'rule "{name}" says mode "{mode}", but [daemon] mode "{policy.mode}" caps it'
+        for name, mode in modes.items()
+        if _MODE_RANK[mode] > _MODE_RANK[policy.mode]
+    ]
+    if _RECONFIGURES in policy.reset.stop_units:
+        said.append(f"[reset] stops {_RECONFIGURES}, which sets up every GPU of the host anew when it starts")
     for rule in policy.rules:
-        if _MODE_RANK[rule.mode] > _MODE_RANK[policy.mode]:
-            said.append(
-                f'rule "{rule.name}" says mode "{rule.mode}", but [daemon] mode "{policy.mode}" caps it',
-            )
         match = rule.match
         everybody = match.uids == _EVERYBODY or "*" in match.exe or "*" in match.cgroup
         if rule.mode is Mode.ENFORCE and everybody:
@@ -67,7 +69,7 @@ def warnings_of(policy: Policy) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _daemon_flaws(policy: Policy, seen: _Refused) -> Iterator[Flaw]:
+def _daemon_flaws(policy: Policy, seen: Refused) -> Iterator[Flaw]:
     workers = policy.workers
     pair = (("workers", "answer_within"), ("workers", "hung_after"))
     if not seen.touches(*pair) and workers.hung_after_seconds < workers.answer_within_seconds:
@@ -93,7 +95,20 @@ def _daemon_flaws(policy: Policy, seen: _Refused) -> Iterator[Flaw]:
         )
 
 
-def _protect_flaws(policy: Policy, seen: _Refused) -> Iterator[Flaw]:
+def _reset_flaws(policy: Policy, seen: Refused) -> Iterator[Flaw]:
+    key: KeyPath = ("reset", "stop_units")
+    units = policy.reset.stop_units
+    if seen.touches(key):
+        return
+    if len(set(units)) < len(units):
+        yield Flaw(key, "a unit stands there twice", "list each unit once")
+    if _OUR_UNIT in units:
+        yield Flaw(
+            key, f"{_OUR_UNIT} is this program itself", "take it out: it would stop in the midst of a reset"
+        )
+
+
+def _protect_flaws(policy: Policy, seen: Refused) -> Iterator[Flaw]:
     for index, protection in enumerate(policy.protections):
         base: KeyPath = ("protect", index)
         if not protection.name and not seen.touches((*base, "name")):
@@ -104,7 +119,7 @@ def _protect_flaws(policy: Policy, seen: _Refused) -> Iterator[Flaw]:
             yield Flaw(base, "it protects nothing", "add exe, unit or uids")
 
 
-def _signature_flaws(policy: Policy, seen: _Refused) -> Iterator[Flaw]:
+def _signature_flaws(policy: Policy, seen: Refused) -> Iterator[Flaw]:
     for index, signature in enumerate(policy.signatures):
         base: KeyPath = ("signature", index)
         told = {"name": signature.name, "meaning": signature.meaning, "mend": signature.mend}
@@ -116,40 +131,11 @@ def _signature_flaws(policy: Policy, seen: _Refused) -> Iterator[Flaw]:
             yield Flaw(base, "it matches nothing", "add symbols, modules or kernel_threads")
 
 
-def _missing_flaws(rule: Rule, base: KeyPath, seen: _Refused) -> Iterator[Flaw]:
+def _missing_flaws(rule: Rule, base: KeyPath, seen: Refused) -> Iterator[Flaw]:
     if not rule.name and not seen.touches((*base, "name")):
         yield Flaw((*base, "name"), "the rule has no name", 'add name = "..."')
     if rule.above == Threshold() and not seen.touches((*base, "above")):
         yield Flaw((*base, "above"), "the rule has no cap", 'add above = "8GiB" or above = "70%"')
-
-
-def _stage_flaws(rule: Rule, base: KeyPath) -> Iterator[Flaw]:
-    stages = rule.stages
-    key = (*base, "stages")
-    places = [_ORDER.index(stage) for stage in stages]
-    if len(set(places)) < len(places):
-        yield Flaw(key, "a stage stands there twice", "list each stage once")
-    if places != sorted(places):
-        listed = ", ".join(f'"{stage}"' for stage in _ORDER if stage in stages)
-        yield Flaw(key, "the stages are out of order", f"write them gentlest first: [{listed}]")
-    for stage, needed in _NEEDS_BEFORE.items():
-        if stage in stages and needed not in stages:
-            yield Flaw(
-                key, f'"{stage}" without "{needed}" before it', f'add "{needed}", or take "{stage}" out'
-            )
-    if rule.action is RuleAction.RECLAIM and not stages:
-        yield Flaw(
-            key, "a rule that reclaims has no stage to take", 'list stages, or write action = "observe"'
-        )
-
-
-def _grace_flaws(rule: Rule, base: KeyPath) -> Iterator[Flaw]:
-    if rule.sigterm_seconds == 0 and ListedStage.SIGTERM in rule.stages:
-        yield Flaw(
-            (*base, "grace"),
-            "a grace of zero sends SIGKILL at once, so SIGTERM would be for nothing",
-            'give it a time, such as grace = "30s"',
-        )
 
 
 def _match_flaws(rule: Rule, base: KeyPath) -> Iterator[Flaw]:

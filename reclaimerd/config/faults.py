@@ -34,6 +34,17 @@ class Fault:
         return f"{self.path}:{self.line}: {self.key}: {self.what}; {self.mend}"
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The keys that were refused already."""
+
+    paths: frozenset[KeyPath]
+
+    def touches(self, *keys: KeyPath) -> bool:
+        """Tell whether one of these keys, or something in or around it, was refused."""
+        return any(key[: len(path)] == path or path[: len(key)] == key for key in keys for path in self.paths)
+
+
 def dotted(path: KeyPath) -> str:
     """Return a key path as people write it, such as `rule[0].match.uid[1]`, always on one line."""
     text = ""

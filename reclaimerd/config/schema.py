@@ -7,20 +7,28 @@ another is `combinations`' business; who may write the file is `source`'s.
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, with_config
+from pydantic import ConfigDict, Field, StrictBool, with_config
 
-from reclaimerd.config import values
-from reclaimerd.model import policy as model
-from reclaimerd.model.policy import (
-    FaultDomain,
-    GpuSpan,
-    ListedStage,
-    Mode,
-    Policy,
-    RuleAction,
-    Scope,
-    Threshold,
+from reclaimerd.config.rule_tables import RuleItem
+from reclaimerd.config.value_kinds import (
+    AbsolutePath,
+    Count,
+    DomainWord,
+    Duration,
+    FileSize,
+    HookPath,
+    Interval,
+    ModeWord,
+    Name,
+    Percent,
+    PositiveCount,
+    PositiveDuration,
+    ServiceName,
+    UidRange,
+    UnitName,
+    Word,
 )
+from reclaimerd.model.policy import FaultDomain, Policy
 
 _CLOSED = ConfigDict(extra="forbid")
 _POLICY = Policy()
@@ -30,37 +38,9 @@ _BUDGETS = _POLICY.budgets
 _BREAKER = _POLICY.breaker
 _DRAIN = _POLICY.drain
 _WORKERS = _POLICY.workers
+_RESET = _POLICY.reset
 _AUDIT = _POLICY.audit
 _ACCESS = _POLICY.access
-_RULE = model.Rule(name="", above=Threshold())
-
-Duration = Annotated[float, BeforeValidator(values.duration)]
-PositiveDuration = Annotated[float, BeforeValidator(values.positive_duration)]
-"""A wait of zero would take two steps of the ladder at once."""
-Interval = Annotated[float, BeforeValidator(values.interval)]
-FileSize = Annotated[int, BeforeValidator(values.file_size)]
-Cap = Annotated[Threshold, BeforeValidator(values.threshold)]
-Percent = Annotated[float, BeforeValidator(values.percent)]
-Count = Annotated[int, BeforeValidator(values.count)]
-PositiveCount = Annotated[int, BeforeValidator(values.positive_count)]
-Readings = Annotated[int, BeforeValidator(values.readings)]
-Name = Annotated[str, BeforeValidator(values.name)]
-Word = Annotated[str, BeforeValidator(values.word)]
-AbsolutePath = Annotated[str, BeforeValidator(values.absolute_path)]
-UidRange = Annotated[tuple[int, int], BeforeValidator(values.uid_range)]
-ProgramGlob = Annotated[str, BeforeValidator(values.program_glob)]
-CgroupGlob = Annotated[str, BeforeValidator(values.cgroup_glob)]
-Pattern = Annotated[str, BeforeValidator(values.pattern)]
-GpuName = Annotated[str, BeforeValidator(values.gpu)]
-UnitName = Annotated[str, BeforeValidator(values.unit)]
-Kind = Annotated[str, BeforeValidator(values.choice("memory"))]
-"""Further kinds of rule come in here."""
-ModeWord = Annotated[Mode, BeforeValidator(values.choice(*Mode))]
-SpanWord = Annotated[GpuSpan, BeforeValidator(values.choice(*GpuSpan))]
-ScopeWord = Annotated[Scope, BeforeValidator(values.choice(*Scope))]
-ActionWord = Annotated[RuleAction, BeforeValidator(values.choice(*RuleAction))]
-StageWord = Annotated[ListedStage, BeforeValidator(values.choice(*ListedStage))]
-DomainWord = Annotated[FaultDomain, BeforeValidator(values.choice(*FaultDomain))]
 
 
 @with_config(_CLOSED)
@@ -115,6 +95,7 @@ class BudgetsTable:
     reset_window_seconds: Annotated[PositiveDuration, Field(alias="reset_window")] = (
         _BUDGETS.reset_window_seconds
     )
+    resets_per_day: Count = _BUDGETS.resets_per_day
     drains_per_day: Count = _BUDGETS.drains_per_day
 
 
@@ -126,6 +107,7 @@ class BreakerTable:
     workloads_per_pass: PositiveCount = _BREAKER.workloads_per_pass
     gpu_percent: Percent = _BREAKER.gpu_percent
     gpus_at_least: PositiveCount = _BREAKER.gpus_at_least
+    failed_resets: PositiveCount = _BREAKER.failed_resets
 
 
 @with_config(_CLOSED)
@@ -134,7 +116,7 @@ class DrainTable:
     """`[drain]`."""
 
     fault_domains: tuple[DomainWord, ...] = _DRAIN.fault_domains
-    directory: Annotated[str, BeforeValidator(values.absolute_path_or_empty)] = _DRAIN.directory
+    directory: HookPath = _DRAIN.directory
     driver_alarm_seconds: Annotated[PositiveDuration, Field(alias="driver_alarm")] = (
         _DRAIN.driver_alarm_seconds
     )
@@ -156,6 +138,18 @@ class WorkersTable:
 
 @with_config(_CLOSED)
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResetTable:
+    """`[reset]`."""
+
+    stop_units: tuple[ServiceName, ...] = _RESET.stop_units
+    unit_seconds: Annotated[PositiveDuration, Field(alias="unit_timeout")] = _RESET.unit_seconds
+    verify_seconds: Annotated[PositiveDuration, Field(alias="verify")] = _RESET.verify_seconds
+    peers: StrictBool = _RESET.peers
+    fence_hook: HookPath = _RESET.fence_hook
+
+
+@with_config(_CLOSED)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditTable:
     """`[audit]`."""
 
@@ -170,41 +164,6 @@ class AccessTable:
 
     group: Word = _ACCESS.group
     owner_access: StrictBool = _ACCESS.owner_access
-
-
-@with_config(_CLOSED)
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SelectorTable:
-    """`match` and `exempt` of a rule."""
-
-    users: Annotated[tuple[Word, ...], Field(alias="user")] = ()
-    uids: Annotated[tuple[UidRange, ...], Field(alias="uid")] = ()
-    exe: tuple[ProgramGlob, ...] = ()
-    cmdline: tuple[Pattern, ...] = ()
-    cgroup: tuple[CgroupGlob, ...] = ()
-    gpus: Annotated[tuple[GpuName, ...], Field(alias="gpu")] = ()
-
-
-@with_config(_CLOSED)
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleTable:
-    """`[[rule]]`; a missing `name` or `above` is told by `combinations`, so that it hides nothing else."""
-
-    name: Name = _RULE.name
-    kind: Kind = _RULE.kind
-    above: Cap = _RULE.above
-    span: Annotated[SpanWord, Field(alias="gpus")] = _RULE.span
-    for_seconds: Annotated[Duration, Field(alias="for")] = _RULE.for_seconds
-    readings: Readings = _RULE.readings
-    match: SelectorTable = SelectorTable()
-    exempt: SelectorTable = SelectorTable()
-    mode: ModeWord = _RULE.mode
-    action: ActionWord = _RULE.action
-    stages: tuple[StageWord, ...] = _RULE.stages
-    scope: ScopeWord = _RULE.scope
-    sigterm_seconds: Annotated[Duration | None, Field(alias="grace")] = None
-    sigkill_seconds: Annotated[PositiveDuration | None, Field(alias="sigkill")] = None
-    even_if_allocated: StrictBool = _RULE.even_if_allocated
 
 
 @with_config(_CLOSED)
@@ -248,8 +207,9 @@ class PolicyFile:
     breaker: BreakerTable = BreakerTable()
     drain: DrainTable = DrainTable()
     workers: WorkersTable = WorkersTable()
+    reset: ResetTable = ResetTable()
     audit: AuditTable = AuditTable()
     access: AccessTable = AccessTable()
     protect: tuple[ProtectTable, ...] = ()
     signature: tuple[SignatureTable, ...] = ()
-    rule: tuple[RuleTable, ...] = ()
+    rule: tuple[RuleItem, ...] = ()

@@ -5,14 +5,14 @@ The one place that knows pydantic's error types; they end here.
 
 import copy
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, fields, replace
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from reclaimerd.config import schema
+from reclaimerd.config import rule_tables, schema
 from reclaimerd.config.faults import Flaw, dotted
 from reclaimerd.config.lines import KeyPath
 from reclaimerd.config.units import BadValueError
@@ -32,42 +32,65 @@ _TABLES: Mapping[KeyPath, type[Any]] = {
     ("breaker",): schema.BreakerTable,
     ("drain",): schema.DrainTable,
     ("workers",): schema.WorkersTable,
+    ("reset",): schema.ResetTable,
     ("audit",): schema.AuditTable,
     ("access",): schema.AccessTable,
-    ("rule",): schema.RuleTable,
-    ("rule", "match"): schema.SelectorTable,
-    ("rule", "exempt"): schema.SelectorTable,
+    ("rule", rule_tables.MEMORY): rule_tables.RuleTable,
+    ("rule", rule_tables.MEMORY, "match"): rule_tables.SelectorTable,
+    ("rule", rule_tables.MEMORY, "exempt"): rule_tables.SelectorTable,
+    ("rule", rule_tables.FAULT): rule_tables.FaultRuleTable,
     ("protect",): schema.ProtectTable,
     ("signature",): schema.SignatureTable,
 }
 _TABLE_LISTS = frozenset({"rule", "protect", "signature"})
+_KINDS = frozenset({rule_tables.MEMORY, rule_tables.FAULT})
 
 
 @dataclass(frozen=True, slots=True)
 class TypedFile:
-    """The policy of all that is sound (`refused` keys have their defaults), and the flaws found."""
+    """The policy of all that is sound (`refused` keys have their defaults), and the flaws found.
+
+    `rule_places` and `fault_rule_places` are where the policy's rules of each kind stand in the file.
+    """
 
     policy: Policy
     flaws: tuple[Flaw, ...] = ()
     refused: frozenset[KeyPath] = frozenset()
+    rule_places: tuple[int, ...] = ()
+    fault_rule_places: tuple[int, ...] = ()
 
 
 def typed_file(parsed: Mapping[str, Any]) -> TypedFile:
     """Return the typed policy of a parsed file with every flaw of form in it."""
     try:
-        return TypedFile(_policy(_FILE.validate_python(parsed)))
+        return _typed(_FILE.validate_python(parsed))
     except ValidationError as error:
         details = error.errors(include_url=False)
     sound = copy.deepcopy(dict(parsed))
     refused = frozenset(_refused_key(detail["loc"]) for detail in details)
     for key in sorted(refused, key=len, reverse=True):
         _take_out(sound, key)
+    for detail in details:
+        match detail["loc"]:
+            case ("rule", int(index), str(kind), "kind"):  # the kind that it was taken for stays
+                sound["rule"][index]["kind"] = kind
+            case _:
+                pass
     flaws = tuple(_flaw(detail) for detail in details)
-    return TypedFile(_policy(_FILE.validate_python(sound)), flaws, refused)
+    return replace(_typed(_FILE.validate_python(sound)), flaws=flaws, refused=refused)
+
+
+def _typed(file: schema.PolicyFile) -> TypedFile:
+    rules = [place for place, rule in enumerate(file.rule) if isinstance(rule, rule_tables.RuleTable)]
+    faults = [place for place, rule in enumerate(file.rule) if isinstance(rule, rule_tables.FaultRuleTable)]
+    return TypedFile(_policy(file), rule_places=tuple(rules), fault_rule_places=tuple(faults))
 
 
 def known_keys() -> Mapping[KeyPath, tuple[str, ...]]:
-    """Return the keys of each table, as they are written; positions are left out of the paths."""
+    """Return the keys of each table, as they are written; positions are left out of the paths.
+
+    A rule's path has its kind after "rule": each kind has keys of its own.
+    """
     return {path: tuple(_written_name(field) for field in fields(table)) for path, table in _TABLES.items()}
 
 
@@ -80,12 +103,12 @@ def _written_name(field: Field[Any]) -> str:
 
 
 def _flaw(detail: ErrorDetails) -> Flaw:
-    path: KeyPath = detail["loc"]
+    path = _written_path(detail["loc"])
     cause = detail.get("ctx", {}).get("error")
     if isinstance(cause, BadValueError):
         return Flaw(path, cause.what, cause.mend)
     if detail["type"] == "unexpected_keyword_argument":
-        return _unknown_key(path)
+        return _unknown_key(detail["loc"])
     match detail["type"]:
         case "dataclass_type":
             wanted, mend = "a table", _table_mend(path)
@@ -108,29 +131,60 @@ def _table_mend(path: KeyPath) -> str:
     )
 
 
-def _unknown_key(path: KeyPath) -> Flaw:
+def _unknown_key(place: KeyPath) -> Flaw:
     """Return the flaw of a key that no table has here, with the nearest known one."""
     keys = known_keys()
-    *around, last = path
-    table = tuple(part for part in around if isinstance(part, str))
+    path = _written_path(place)
+    *around, last = place
+    table = _names(tuple(around))
     word = str(last)
     here = keys[table]
     what = "this key is not known here"
     meant = suggestion(word, here)
     if meant:
         return Flaw(path, what, meant + "else take it out")
-    homes = [dotted(home) for home, known in keys.items() if word in known and home]
+    homes = [_home(home) for home, known in keys.items() if word in known and home]
     if homes:
-        return Flaw(path, what, f"it belongs in [{homes[0]}]")
+        return Flaw(path, what, f"it belongs in {homes[0]}")
     return Flaw(path, what, f"take it out; known are {', '.join(here)}")
 
 
-def _refused_key(path: KeyPath) -> KeyPath:
+def _home(table: KeyPath) -> str:
+    """Return a table as people write it, a rule's with its kind."""
+    match table:
+        case ("rule", str(kind)):
+            return f'a rule of kind "{kind}"'
+        case ("rule", _, *inside):
+            return f"[{dotted(('rule', *inside))}]"
+        case _:
+            return f"[{dotted(table)}]"
+
+
+def _refused_key(place: KeyPath) -> KeyPath:
     """Return the smallest key that can be left out so that the rest still stands."""
+    path = _written_path(place)
+    tables = {_without_kind(table) for table in _TABLES}
     for end in range(1, len(path)):
-        if _names(path[:end]) not in _TABLES:
+        if _names(path[:end]) not in tables:
             return path[:end]
     return path[:-1] if isinstance(path[-1], int) else path
+
+
+def _written_path(place: KeyPath) -> KeyPath:
+    """Return where a key stands in the file: a rule's kind is no part of its path there."""
+    match place:
+        case ("rule", int(index), kind, *inside) if kind in _KINDS:
+            return ("rule", index, *inside)
+        case _:
+            return place
+
+
+def _without_kind(table: KeyPath) -> KeyPath:
+    match table:
+        case ("rule", _, *inside):
+            return ("rule", *inside)
+        case _:
+            return table
 
 
 def _names(path: KeyPath) -> KeyPath:
@@ -163,15 +217,21 @@ def _policy(file: schema.PolicyFile) -> Policy:
         breaker=_mirrored(model.BreakerSettings, file.breaker),
         drain=_mirrored(model.DrainSettings, file.drain),
         workers=_mirrored(model.WorkerSettings, file.workers),
+        reset=_mirrored(model.ResetSettings, file.reset),
         audit=_mirrored(model.AuditSettings, file.audit),
         access=_mirrored(model.AccessSettings, file.access),
         protections=tuple(_mirrored(model.UserProtection, protection) for protection in file.protect),
-        rules=tuple(_rule(rule) for rule in file.rule),
+        rules=tuple(_rule(rule) for rule in file.rule if isinstance(rule, rule_tables.RuleTable)),
+        fault_rules=tuple(
+            _mirrored(model.FaultRule, rule)
+            for rule in file.rule
+            if isinstance(rule, rule_tables.FaultRuleTable)
+        ),
         signatures=tuple(_mirrored(model.Signature, signature) for signature in file.signature),
     )
 
 
-def _rule(table: schema.RuleTable) -> model.Rule:
+def _rule(table: rule_tables.RuleTable) -> model.Rule:
     match = _mirrored(model.Selector, table.match)
     exempt = _mirrored(model.Selector, table.exempt)
     return _mirrored(model.Rule, table, match=match, exempt=exempt)

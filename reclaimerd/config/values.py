@@ -21,8 +21,15 @@ from reclaimerd.config.units import (
     quoted,
 )
 from reclaimerd.config.user_patterns import refusal_of
+from reclaimerd.model.fault import FaultClass
 from reclaimerd.model.policy import Threshold
+from reclaimerd.model.snapshot import RecoveryAction
 
+RESET_CLASSES = (FaultClass.RESET.word, FaultClass.DRAIN_AND_RESET.word)
+REBOOT_CLASSES = (FaultClass.REBOOT.word, FaultClass.LOST.word)
+RESET_ACTIONS = (RecoveryAction.GPU_RESET, RecoveryAction.DRAIN_AND_RESET)
+REBOOT_ACTIONS = (RecoveryAction.NODE_REBOOT, RecoveryAction.BUS_RESET, RecoveryAction.SYSTEM_REBOOT)
+"""What a fault rule may wait for: what a reset mends, and what only a drain answers."""
 MOST_UID = 2**32 - 2
 """The largest uid: 2^32 - 1 means "no uid" (setreuid(2))."""
 LEAST_INTERVAL_SECONDS = 0.2
@@ -236,6 +243,14 @@ def unit(value: object) -> str:
     return text
 
 
+def service(value: object) -> str:
+    """Return the full name of a service, the only kind of unit that is stopped and started again."""
+    full = unit(value)
+    if not full.endswith(".service"):
+        raise BadValueError(f"{quoted(full)} is not a service", 'write its full name, such as "dcgm.service"')
+    return full
+
+
 def uid_range(value: object) -> tuple[int, int]:
     """Return an inclusive range of uids from `1000` or `"1000-1999"`."""
     mend = f'write a uid or a range, such as 1000 or "1000-1999", each from 0 to {MOST_UID}'
@@ -252,6 +267,17 @@ def uid_range(value: object) -> tuple[int, int]:
     if low < 0 or high > MOST_UID:
         raise BadValueError(f"{quoted(value)} goes beyond the uids there are", mend)
     return low, high
+
+
+def listed(value: object) -> object:
+    """Return a list for one text that stands in its place: `"reset"` is `["reset"]`."""
+    return [value] if isinstance(value, str) else value
+
+
+def recovery_action(value: object) -> str:
+    """Return the driver's word for what it asks for; `reset` is short for `gpu_reset`."""
+    chosen = choice("reset", *RESET_ACTIONS, *REBOOT_ACTIONS)(value)
+    return RecoveryAction.GPU_RESET if chosen == "reset" else RecoveryAction(chosen)
 
 
 def choice(*allowed: str) -> Callable[[object], str]:

@@ -35,10 +35,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class AbandonedWorker:
-    """A probe worker that SIGKILL could not end; while it lives no other of its role is started."""
+    """A probe worker that SIGKILL could not end; while it lives no other of its role is started.
+
+    `silent_since` (monotonic of its boot, None: it answered) and `alarmed` let the next start go on
+    with the clock of its silence.
+    """
 
     role: str
     ref: ProcessRef
+    silent_since: float | None = None
+    alarmed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

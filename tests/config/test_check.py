@@ -8,6 +8,7 @@ from reclaimerd.config.check import check, read_uid
 from reclaimerd.config.faults import Fault
 
 RULE = '[[rule]]\nname = "cap"\nabove = "8GiB"\n'
+FAULT = '[[rule]]\nname = "mend"\nkind = "fault"\nxid_class = "reset"\n'
 ENFORCING = RULE + 'mode = "enforce"\nmatch = { uid = [1000] }\n'
 
 
@@ -24,7 +25,7 @@ def only_fault(tmp_path: Path, text: str) -> Fault:
     return fault
 
 
-@pytest.mark.parametrize("text", ["", RULE, ENFORCING, "[daemon]\n"])
+@pytest.mark.parametrize("text", ["", RULE, ENFORCING, FAULT, FAULT + RULE, "[daemon]\n"])
 def test_a_sound_file_has_no_fault(tmp_path: Path, text: str) -> None:
     """Nothing is found where nothing is wrong."""
     assert faults_of(tmp_path, text) == ()
@@ -100,6 +101,44 @@ def test_a_sound_file_has_no_fault(tmp_path: Path, text: str) -> None:
         (RULE + 'mode = "enforce"', 1, "rule[0].match", "needs a match"),
         (RULE + "mode = 'enforce'\nmatch = { cmdline = ['x'] }", 5, "rule[0].match", "alone"),
         (RULE + "mode = 'enforce'\nmatch = { gpu = ['GPU-1'] }", 5, "rule[0].match", "alone"),
+        ('[reset]\nfence_hook = "hook"', 2, "reset.fence_hook", "absolute"),
+        ('[reset]\nstop_units = ["dcgm"]', 2, "reset.stop_units[0]", "not the name of a service"),
+        ('[reset]\nstop_units = ["user.slice"]', 2, "reset.stop_units[0]", "not a service"),
+        ('[reset]\nstop_units = ["a.service", "a.service"]', 2, "reset.stop_units", "twice"),
+        ('[reset]\nstop_units = ["reclaimerd.service"]', 2, "reset.stop_units", "this program itself"),
+        ('[reset]\nunit_timeout = "0s"', 2, "reset.unit_timeout", "zero"),
+        ("[reset]\npeers = 1", 2, "reset.peers", "place of true or false"),
+        ("[budgets]\nresets_per_day = -1", 2, "budgets.resets_per_day", "out of range"),
+        ("[breaker]\nfailed_resets = 0", 2, "breaker.failed_resets", "out of range"),
+        ('[[rule]]\nkind = "fault"\nxid_class = "reset"', 1, "rule[0].name", "no name"),
+        ('[[rule]]\nkind = "fault"\nname = "x"', 1, "rule[0].xid_class", "waits for no fault"),
+        (FAULT.replace('"reset"', '"unknown"'), 4, "rule[0].xid_class[0]", "not known"),
+        (FAULT.replace('"reset"', "48"), 4, "rule[0].xid_class", "place of a list"),
+        (FAULT + 'recovery_action = ["drain_p2p"]', 5, "rule[0].recovery_action[0]", "not known"),
+        (FAULT + 'above = "8GiB"', 5, "rule[0].above", "not known"),
+        (FAULT + "match = { uid = [1] }", 5, "rule[0].match", "not known"),
+        (FAULT + 'gpu = ["0"]', 5, "rule[0].gpu[0]", "UUID"),
+        (FAULT + "stages = []", 5, "rule[0].stages", "no stage"),
+        (FAULT + 'stages = ["drain", "reset"]', 5, "rule[0].stages", "out of order"),
+        (FAULT + 'stages = ["reset", "reset"]', 5, "rule[0].stages", "twice"),
+        (FAULT + 'stages = ["sigkill", "reset"]', 5, "rule[0].stages", 'without "sigterm"'),
+        (FAULT + 'stages = ["sigterm", "reset"]', 5, "rule[0].stages", 'without "sigkill"'),
+        (FAULT + 'stages = ["sigterm", "sigkill"]', 5, "rule[0].stages", "signals alone"),
+        (
+            FAULT.replace('"reset"', '"lost"') + 'stages = ["reset"]',
+            5,
+            "rule[0].stages",
+            "mends none of the faults",
+        ),
+        (
+            FAULT + 'stages = ["sigterm", "sigkill", "reset"]\ngrace = "0s"',
+            6,
+            "rule[0].grace",
+            "zero",
+        ),
+        (FAULT.replace('"fault"', '"falt"'), 3, "rule[0].kind", "not known"),
+        (RULE + FAULT.replace('"mend"', '"a/b"'), 5, "rule[1].name", "not a name"),
+        (RULE + 'xid_class = "reset"', 4, "rule[0].xid_class", "not known"),
         (RULE + "since = 1979-05-27", 4, "rule[0].since", "not known"),
         (RULE + "name_ = 1\n", 4, "rule[0].name_", "not known"),
         ('"a\\nb" = 1', 1, '"a\\nb"', "not known"),
@@ -164,6 +203,11 @@ above = "1GiB"
     ("text", "mend"),
     [
         ('[ladder]\nsigtrem = "1s"', 'did you mean "sigterm"?'),
+        (FAULT + 'recovery_acton = "reset"', 'did you mean "recovery_action"?'),
+        (FAULT + 'above = "8GiB"', 'it belongs in a rule of kind "memory"'),
+        (RULE + 'xid_class = "reset"', 'it belongs in a rule of kind "fault"'),
+        (FAULT.replace('"reset"', '"rest"'), 'did you mean "reset"?'),
+        ("[access]\ncmdline = []", "it belongs in [rule.match]"),
         ('[ladr]\nsigterm = "1s"', 'did you mean "ladder"?'),
         (RULE + 'grce = "1s"', 'did you mean "grace"?'),
         (RULE + 'stages = ["sigtrem"]', 'did you mean "sigterm"?'),
@@ -181,6 +225,9 @@ def test_a_refused_value_makes_no_second_fault(tmp_path: Path) -> None:
     """A check on two values is silent when one of them was refused: one slip, one fault."""
     only_fault(tmp_path, '[workers]\nanswer_within = "2m"\nhung_after = "3x"')
     only_fault(tmp_path, RULE + 'mode = "enforce"\nmatch = { uid = ["x"] }')
+    only_fault(tmp_path, FAULT.replace('"reset"', '"rset"') + 'stages = ["reset"]')
+    only_fault(tmp_path, FAULT + 'stages = ["rest"]\ngrace = "0s"')
+    only_fault(tmp_path, "[reset]\nstop_units = ['x', 'x.service', 'x.service']")
 
 
 def test_duplicate_names_are_faults(tmp_path: Path) -> None:
@@ -188,6 +235,8 @@ def test_duplicate_names_are_faults(tmp_path: Path) -> None:
     fault = only_fault(tmp_path, RULE + RULE)
     assert (fault.line, fault.key) == (5, "rule[1].name")
     assert "rule[0]" in fault.what
+    mixed = only_fault(tmp_path, FAULT + RULE.replace("cap", "mend"))
+    assert (mixed.line, mixed.key) == (6, "rule[1].name")
     twice = '[[protect]]\nname = "cap"\nuids = [1]\n' * 2
     assert only_fault(tmp_path, RULE + twice).key == "protect[1].name"
 

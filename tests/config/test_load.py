@@ -13,10 +13,12 @@ from reclaimerd.config.load import LoadedPolicy, load
 from reclaimerd.errors import ConfigError, ExitCode
 from reclaimerd.model.policy import (
     FaultDomain,
+    FaultRule,
     GpuSpan,
     ListedStage,
     Mode,
     Policy,
+    ResetSettings,
     Rule,
     RuleAction,
     Scope,
@@ -252,3 +254,75 @@ def test_the_built_in_policy_costs_no_heavy_import(tmp_path: Path) -> None:
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
     )
     assert done.stdout == "[]\n"
+
+
+def test_a_fault_rule_becomes_typed_values(tmp_path: Path) -> None:
+    """Its words arrive as the catalogue and NVML have them; one text is a list of one."""
+    text = """\
+[daemon]
+mode = "enforce"
+[budgets]
+resets_per_day = 5
+[breaker]
+failed_resets = 3
+[reset]
+stop_units = ["dcgm.service"]
+unit_timeout = "10s"
+verify = "2m"
+peers = true
+fence_hook = "/usr/libexec/fence"
+[[rule]]
+name = "cap"
+above = "70%"
+[[rule]]
+name = "mend"
+kind = "fault"
+xid_class = "reset"
+recovery_action = ["reset", "node_reboot"]
+gpu = ["GPU-1"]
+for = "1m"
+mode = "dry-run"
+stages = ["sigterm", "sigkill", "reset", "drain"]
+grace = "5s"
+sigkill = "6s"
+"""
+    policy = load(written(tmp_path, text), enforce_ownership=True).policy
+    assert [rule.name for rule in policy.rules] == ["cap"]
+    assert policy.fault_rules == (
+        FaultRule(
+            name="mend",
+            xid_classes=("reset",),
+            recovery_actions=("gpu_reset", "node_reboot"),
+            gpus=("GPU-1",),
+            for_seconds=60.0,
+            mode=Mode.DRY_RUN,
+            stages=(ListedStage.SIGTERM, ListedStage.SIGKILL, ListedStage.RESET, ListedStage.DRAIN),
+            sigterm_seconds=5.0,
+            sigkill_seconds=6.0,
+        ),
+    )
+    assert policy.reset == ResetSettings(
+        ("dcgm.service",),
+        unit_seconds=10.0,
+        verify_seconds=120.0,
+        peers=True,
+        fence_hook="/usr/libexec/fence",
+    )
+    assert (policy.budgets.resets_per_day, policy.breaker.failed_resets) == (5, 3)
+
+
+def test_what_a_fault_rule_may_not_mean_is_said(tmp_path: Path) -> None:
+    """A rule that is capped, and a service whose start touches every GPU, are warnings."""
+    text = """\
+[reset]
+stop_units = ["nvidia-persistenced.service"]
+[[rule]]
+name = "mend"
+kind = "fault"
+xid_class = "reset"
+mode = "enforce"
+"""
+    warnings = load(written(tmp_path, text), enforce_ownership=True).warnings
+    assert len(warnings) == 2
+    assert any('rule "mend" says mode "enforce"' in warning for warning in warnings)
+    assert any("nvidia-persistenced.service" in warning for warning in warnings)

@@ -1,6 +1,7 @@
 """The files that ship: they load, they enforce nothing unless they say so, and they drift nowhere."""
 
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import resources
@@ -29,6 +30,19 @@ def without_positions(path: KeyPath) -> KeyPath:
     return tuple(part for part in path if isinstance(part, str))
 
 
+def written_with_kinds() -> set[KeyPath]:
+    """Return every key path of the uncommented file, a rule's with its kind after "rule"."""
+    kinds = [rule["kind"] for rule in tomllib.loads(uncommented())["rule"]]
+    found: set[KeyPath] = set()
+    for path in key_lines(uncommented()):
+        match path:
+            case ("rule", int(index), *inside):
+                found.add(without_positions(("rule", kinds[index], *inside)))
+            case _:
+                found.add(without_positions(path))
+    return found
+
+
 def test_the_shipped_file_is_the_built_in_policy() -> None:
     """It has no fault, enforces nothing, and equals what holds without a file."""
     assert check(SHIPPED) == ()
@@ -38,27 +52,29 @@ def test_the_shipped_file_is_the_built_in_policy() -> None:
 
 
 def test_every_commented_default_is_the_true_one(tmp_path: Path) -> None:
-    """With each key taken into force the settings stay the same; only the sample rule comes in."""
+    """With each key taken into force the settings stay the same; only the sample rules come in."""
     path = tmp_path / "all.toml"
     path.write_text(uncommented(), encoding="utf-8")
     assert check(path) == ()
     policy = load(path, enforce_ownership=False).policy
-    assert replace(policy, rules=(), protections=(), signatures=(), digest="built-in", source="") == Policy()
-    (rule,) = policy.rules
+    bare = replace(policy, rules=(), fault_rules=(), protections=(), signatures=())
+    assert replace(bare, digest="built-in", source="") == Policy()
+    (memory,) = policy.rules
+    (fault,) = policy.fault_rules
     defaults = Policy().ladder
-    assert (rule.sigterm_seconds, rule.sigkill_seconds) == (
-        defaults.sigterm_seconds,
-        defaults.sigkill_seconds,
-    )
-    assert rule.mode is Mode.OBSERVE
+    for rule in (memory, fault):
+        assert rule.sigterm_seconds == defaults.sigterm_seconds
+        assert rule.sigkill_seconds == defaults.sigkill_seconds
+        assert rule.mode is Mode.OBSERVE
 
 
 def test_every_key_stands_in_the_shipped_file() -> None:
     """No key of the schema is left out of what the administrator reads."""
-    written = {without_positions(path) for path in key_lines(uncommented())}
+    written = written_with_kinds()
     known: Mapping[KeyPath, tuple[str, ...]] = known_keys()
-    sides = {("rule", "match"), ("rule", "exempt")}
-    wanted = {(*table, key) for table, keys in known.items() for key in keys if table != ("rule", "exempt")}
+    sides = {("rule", "memory", "match"), ("rule", "memory", "exempt")}
+    exempt = ("rule", "memory", "exempt")
+    wanted = {(*table, key) for table, keys in known.items() for key in keys if table != exempt}
     assert wanted <= written
     assert sides <= written
 
@@ -78,6 +94,20 @@ def test_the_built_in_rule_defaults_are_those_of_the_sample(tmp_path: Path) -> N
         sigkill_seconds=None,
     )
     assert same == bare
+
+
+def test_the_built_in_fault_rule_defaults_are_those_of_the_sample(tmp_path: Path) -> None:
+    """The same for the rule of kind `fault`: only what it waits for and the signals' times are its own."""
+    path = tmp_path / "all.toml"
+    path.write_text(uncommented(), encoding="utf-8")
+    (sample,) = load(path, enforce_ownership=False).policy.fault_rules
+    path.write_text(
+        '[[rule]]\nname = "mend-gpu"\nkind = "fault"\n'
+        'xid_class = ["reset", "drain_and_reset"]\nrecovery_action = ["reset", "drain_and_reset"]\n',
+        encoding="utf-8",
+    )
+    (bare,) = load(path, enforce_ownership=False).policy.fault_rules
+    assert replace(sample, sigterm_seconds=None, sigkill_seconds=None) == bare
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

@@ -60,7 +60,8 @@ def test_everything_comes_back_after_a_restart(path: Path) -> None:
     attempt = Attempt("try-1", Stage.SIGTERM, (a_ref(),), WALL, Outcome(OutcomeKind.SENT))  # type: ignore[arg-type]  # a plain string is what the wire gives back
     incident = replace(an_incident(), stage=Stage.SIGTERM, attempts=(attempt,))
     holder = RememberedHolder(a_ref(), GPU_A, 1000, "/job", (a_ref(50),), 12)
-    remembered = Remembered((holder,), (Baseline(GPU_A, "key", 7),), (AbandonedWorker("nvml", a_ref(9)),))
+    workers = (AbandonedWorker("nvml", a_ref(9), 12.5, alarmed=True), AbandonedWorker("procfs", a_ref(8)))
+    remembered = Remembered((holder,), (Baseline(GPU_A, "key", 7),), workers)
     first = Store.open(path)
     first.save([incident], LEDGER)
     first.remember(remembered)
