@@ -3,7 +3,8 @@
 A claim is DIR/claims/NAME.json, locked by flock for as long as any process has its descriptor.
 So the kernel itself keeps the driver's rules: a forked child keeps its dead parent's claim, a
 task stuck in its exit path keeps its claim, and the last close frees it. A claim never changes;
-growth is another claim.
+growth is another claim. A claim that leaks stays used after its last close, nobody's, until a reset:
+the driver lost count of it.
 """
 
 import contextlib
@@ -18,6 +19,7 @@ from pathlib import Path
 from reclaimerd.model.snapshot import ContextKind
 
 CLAIMS = "claims"
+LEAK_SUFFIX = ".leak.json"
 CLAIM_BYTES = 4096
 """More than a claim has."""
 
@@ -52,14 +54,16 @@ def own_claim(gpu: str, used_bytes: int, context: ContextKind) -> Claim:
     return Claim(gpu, pid, read_start_ticks(pid) or 0, used_bytes, context)
 
 
-def take_claim(directory: Path, claim: Claim, limit_bytes: int) -> int:
+def take_claim(directory: Path, claim: Claim, limit_bytes: int, *, leaks: bool = False) -> int:
     """Allocate: make the claim, lock it, and return its descriptor, to be kept open for life.
 
-    Raises OutOfGpuMemoryError when all living claims on the GPU would exceed `limit_bytes`.
+    With `leaks` its bytes stay used when the last holder is gone. Raises OutOfGpuMemoryError when all
+    claims on the GPU that count would exceed `limit_bytes`.
     """
     folder = directory / CLAIMS
     with _allocation_lock(folder):
-        used_bytes = sum(each.used_bytes for each in live_claims(directory) if each.gpu == claim.gpu)
+        all_claims = (*live_claims(directory), *leaked_claims(directory))
+        used_bytes = sum(each.used_bytes for each in all_claims if each.gpu == claim.gpu)
         if used_bytes + claim.used_bytes > limit_bytes:
             raise OutOfGpuMemoryError(
                 f"out of memory on {claim.gpu}: {used_bytes} bytes used of {limit_bytes}, "
@@ -70,7 +74,7 @@ def take_claim(directory: Path, claim: Claim, limit_bytes: int) -> int:
         descriptor = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         os.write(descriptor, json.dumps(asdict(claim)).encode())
         fcntl.flock(descriptor, fcntl.LOCK_EX)  # before it has its name: no reader sees it unlocked
-        fresh.rename(folder / f"{name}.json")
+        fresh.rename(folder / f"{name}{LEAK_SUFFIX if leaks else '.json'}")
         return descriptor
 
 
@@ -102,6 +106,23 @@ def live_claims(directory: Path, known: dict[str, Claim] | None = None) -> tuple
         known.clear()
         known.update(held)
     return tuple(held.values())
+
+
+def leaked_claims(directory: Path) -> tuple[Claim, ...]:
+    """Return the claims that leaked and that nobody holds any more; raises ValueError for a broken one."""
+    return tuple(_claim_from(path.read_bytes(), str(path)) for path in _leaked_paths(directory))
+
+
+def forget_leaks(directory: Path, gpu: str) -> None:
+    """Free what leaked on one GPU: a reset does."""
+    for path in _leaked_paths(directory):
+        if _claim_from(path.read_bytes(), str(path)).gpu == gpu:
+            path.unlink()
+
+
+def _leaked_paths(directory: Path) -> list[Path]:
+    paths = sorted((directory / CLAIMS).glob(f"*{LEAK_SUFFIX}"))
+    return [path for path in paths if _text_if_held(str(path)) is None]
 
 
 def _text_if_held(path: str) -> bytes | None:

@@ -4,40 +4,46 @@ It says what hardware there is and how it misbehaves. Who holds memory is not he
 `claims`' business, and true of real processes. It may not start or signal anything.
 """
 
+import contextlib
+import fcntl
 import json
 import os
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from reclaimerd.errors import UnsuitableHostError
+from reclaimerd.model.reset_facts import Generation, SettingKind, Virtualisation
 from reclaimerd.model.snapshot import RecoveryAction
+from reclaimerd.simulation.failures import FAILING_CALLS, RESET_FAILURES
+from reclaimerd.simulation.toml_table import Table
 
 HOST_FILE = "host.toml"
-UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-FAILING_CALLS = frozenset(
-    {
-        "handle",
-        "identity",
-        "memory",
-        "processes",
-        "process_memory",
-        "utilisation",
-        "mig",
-        "persistence",
-        "recovery_action",
-        "reset",
-    },
-)
-RESET_FAILURES = frozenset({"in_use", "hang", "not_supported", "lost"})
+HOST_LOCK = ".host.lock"
+SETTING_DEFAULTS = {
+    SettingKind.POWER_LIMIT: "700.00",
+    SettingKind.COMPUTE_MODE: "0",
+    SettingKind.ACCOUNTING_MODE: "0",
+    SettingKind.APPLICATION_CLOCKS: "2619,1980",
+}
+SETTING_FORMS = {
+    SettingKind.POWER_LIMIT: re.compile(r"\d{1,4}\.\d\d"),
+    SettingKind.COMPUTE_MODE: re.compile(r"[0-3]"),
+    SettingKind.ACCOUNTING_MODE: re.compile(r"[01]"),
+    SettingKind.APPLICATION_CLOCKS: re.compile(r"\d{1,5},\d{1,5}"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedGpu:
     """One simulated GPU; `device` is the path of the node whose number stands for the GPU's.
 
-    `recovery_action` may be a word that the model does not know: it reads as unknown.
+    `recovery_action` may be a word that the model does not know: it reads as unknown. `peers` are
+    UUIDs at the other ends of its NVLinks, `switched` that a switch is there. `residue_bytes` are used
+    and nobody's. `lost`: it fell off the bus, and neither NVML nor DIR/sys has it. The settings are
+    written as `model.reset_facts.GpuSetting` has them.
     """
 
     uuid: str
@@ -50,11 +56,40 @@ class SimulatedGpu:
     persistence: bool = False
     mig: bool = False
     utilisation_percent: int = 0
+    generation: str = Generation.LATER.value
+    peers: tuple[str, ...] = ()
+    switched: bool = False
+    fabric: str = ""
+    virtualisation: str = Virtualisation.NONE.value
+    display_active: bool = False
+    drain_state: bool = False
+    mig_pending: bool = False
+    uncorrected_ecc: int = 0
+    remapped_rows: int = 0
+    remap_failed: bool = False
+    power_limit: str = SETTING_DEFAULTS[SettingKind.POWER_LIMIT]
+    compute_mode: str = SETTING_DEFAULTS[SettingKind.COMPUTE_MODE]
+    accounting_mode: str = SETTING_DEFAULTS[SettingKind.ACCOUNTING_MODE]
+    application_clocks: str = SETTING_DEFAULTS[SettingKind.APPLICATION_CLOCKS]
+    residue_bytes: int = 0
+    lost: bool = False
+
+
+_KEYS: Mapping[str, str] = {
+    "total_bytes": "total",
+    "reserved_bytes": "reserved",
+    "utilisation_percent": "utilisation",
+    "residue_bytes": "residue",
+}
+"""Fields whose key in the file is another word."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedHost:
-    """All of host.toml. `fail` maps a GPU's UUID to {call: why}; `block_on` is read at each call."""
+    """All of host.toml. `fail` maps a GPU's UUID to {call: why}; `block_on` is read at each call.
+
+    `slow_reset_seconds` is how long a reset takes; whoever opens a GPU meanwhile waits.
+    """
 
     gpus: tuple[SimulatedGpu, ...]
     fail: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -64,85 +99,11 @@ class SimulatedHost:
     block_on: str = ""
     all_processes: bool = False
     driver_version: str = "595.45.04"
+    slow_reset_seconds: float = 0.0
 
     def failure(self, uuid: str, call: str) -> str:
         """Return why this call fails on this GPU, or "" when it works."""
         return self.fail.get(uuid, {}).get(call, "")
-
-
-def size_bytes(text: str) -> int:
-    """Return "16GiB", "512 MiB" or "123" in bytes; raises ValueError with the sentence to show."""
-    digits = text.strip()
-    unit = digits.lstrip("0123456789.")
-    number = digits[: len(digits) - len(unit)]
-    factor = UNITS.get(unit.strip() or "B")
-    if factor is None or not number or number.count(".") > 1 or number == ".":
-        raise ValueError(f"{text!r} is no size: write a number and one of {', '.join(UNITS)}")
-    return int(float(number) * factor) if "." in number else int(number) * factor
-
-
-class _Table:
-    """One TOML table while it is read: gives typed keys out and collects every fault."""
-
-    def __init__(self, where: str, entries: Mapping[str, object], faults: list[str]) -> None:
-        self.where = where
-        self.left = dict(entries)
-        self.faults = faults
-
-    def fault(self, key: str, text: str) -> None:
-        """Note one fault of one key."""
-        self.faults.append(f"{self.where}{key}: {text}")
-
-    def text(self, key: str, default: str | None = None) -> str:
-        """Return a string; without a default the key must be there."""
-        value = self.left.pop(key, default)
-        if isinstance(value, str):
-            return value
-        self.fault(key, "must be a string" if value is not None else "is missing")
-        return ""
-
-    def flag(self, key: str) -> bool:
-        """Return a boolean, false when it is not there."""
-        value = self.left.pop(key, False)
-        if isinstance(value, bool):
-            return value
-        self.fault(key, "must be true or false")
-        return False
-
-    def number(self, key: str) -> float:
-        """Return a number that is not negative, 0 when it is not there."""
-        value = self.left.pop(key, 0)
-        if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
-            return float(value)
-        self.fault(key, "must be a number, not negative")
-        return 0.0
-
-    def size(self, key: str, default: int | None = None) -> int:
-        """Return a size in bytes, written as a number or as "16GiB"."""
-        value = self.left.pop(key, default)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-            return value
-        if isinstance(value, str):
-            try:
-                return size_bytes(value)
-            except ValueError as error:
-                self.fault(key, str(error))
-                return 0
-        self.fault(key, "must be a size such as 16GiB" if value is not None else "is missing")
-        return 0
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        """Return a list of strings, empty when it is not there."""
-        value = self.left.pop(key, [])
-        if isinstance(value, list) and all(isinstance(item, str) for item in value):
-            return tuple(value)
-        self.fault(key, "must be a list of strings")
-        return ()
-
-    def finish(self) -> None:
-        """Count every key that nobody asked for as a fault."""
-        for key in self.left:
-            self.fault(key, "is not a key of the simulation")
 
 
 def read_simulated_host(directory: Path) -> SimulatedHost:
@@ -165,11 +126,17 @@ def read_simulated_host(directory: Path) -> SimulatedHost:
 
 
 def _host_from(entries: Mapping[str, object], faults: list[str]) -> SimulatedHost:
-    table = _Table("", entries, faults)
+    table = Table("", entries, faults)
     gpus = _gpus_from(table.left.pop("gpu", []), faults)
     uuids = [gpu.uuid for gpu in gpus]
     if len(set(uuids)) != len(uuids):
         table.fault("gpu", "two GPUs have the same uuid")
+    faults.extend(
+        f"gpu {index}: peers: {peer!r} is no other GPU of this host"
+        for index, gpu in enumerate(gpus)
+        for peer in gpu.peers
+        if peer == gpu.uuid or peer not in uuids
+    )
     fail = _fail_from(table.left.pop("fail", {}), frozenset(uuids), faults)
     host = SimulatedHost(
         gpus=gpus,
@@ -180,6 +147,7 @@ def _host_from(entries: Mapping[str, object], faults: list[str]) -> SimulatedHos
         block_on=table.text("block_on", ""),
         all_processes=table.flag("all_processes"),
         driver_version=table.text("driver_version", "595.45.04"),
+        slow_reset_seconds=table.number("slow_reset"),
     )
     table.finish()
     return host
@@ -193,7 +161,7 @@ def _gpus_from(value: object, faults: list[str]) -> tuple[SimulatedGpu, ...]:
 
 
 def _gpu_from(index: int, row: Mapping[str, object], faults: list[str]) -> SimulatedGpu:
-    table = _Table(f"gpu {index}: ", row, faults)
+    table = Table(f"gpu {index}: ", row, faults)
     gpu = SimulatedGpu(
         uuid=table.text("uuid"),
         name=table.text("name", "Simulated GPU"),
@@ -205,6 +173,23 @@ def _gpu_from(index: int, row: Mapping[str, object], faults: list[str]) -> Simul
         persistence=table.flag("persistence"),
         mig=table.flag("mig"),
         utilisation_percent=int(table.number("utilisation")),
+        generation=table.word("generation", frozenset(Generation), Generation.LATER.value),
+        peers=table.texts("peers"),
+        switched=table.flag("switched"),
+        fabric=table.text("fabric", ""),
+        virtualisation=table.word("virtualisation", frozenset(Virtualisation), Virtualisation.NONE.value),
+        display_active=table.flag("display_active"),
+        drain_state=table.flag("drain_state"),
+        mig_pending=table.flag("mig_pending"),
+        uncorrected_ecc=int(table.number("uncorrected_ecc")),
+        remapped_rows=int(table.number("remapped_rows")),
+        remap_failed=table.flag("remap_failed"),
+        residue_bytes=table.size("residue", 0),
+        lost=table.flag("lost"),
+        **{
+            kind.value: table.pattern(kind.value, form, SETTING_DEFAULTS[kind])
+            for kind, form in SETTING_FORMS.items()
+        },
     )
     table.finish()
     return gpu
@@ -230,6 +215,22 @@ def _fail_from(value: object, uuids: frozenset[str], faults: list[str]) -> dict[
     return fail
 
 
+def change_simulated_host(directory: Path, change: Callable[[SimulatedHost], SimulatedHost]) -> None:
+    """Read, change and write DIR/host.toml; two that do so at once take turns, and none is lost."""
+    with _host_lock(directory):
+        write_simulated_host(directory, change(read_simulated_host(directory)))
+
+
+@contextlib.contextmanager
+def _host_lock(directory: Path) -> Iterator[None]:
+    descriptor = os.open(directory / HOST_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def write_simulated_host(directory: Path, host: SimulatedHost) -> None:
     """Write DIR/host.toml in one step: a reader sees the old text or the new, never half."""
     fresh = directory / f".{HOST_FILE}.{os.getpid()}"
@@ -247,24 +248,12 @@ def host_toml(host: SimulatedHost) -> str:
             "hang": host.hang,
             "block_on": host.block_on,
             "all_processes": host.all_processes,
+            "slow_reset": host.slow_reset_seconds,
         },
     )
     for gpu in host.gpus:
         lines.append("\n[[gpu]]")
-        lines += _assignments(
-            {
-                "uuid": gpu.uuid,
-                "name": gpu.name,
-                "pci": gpu.pci,
-                "total": gpu.total_bytes,
-                "reserved": gpu.reserved_bytes,
-                "device": gpu.device,
-                "recovery_action": gpu.recovery_action,
-                "persistence": gpu.persistence,
-                "mig": gpu.mig,
-                "utilisation": gpu.utilisation_percent,
-            },
-        )
+        lines += _assignments({_KEYS.get(name, name): getattr(gpu, name) for name in gpu.__slots__})
     for uuid, calls in host.fail.items():
         lines.append(f"\n[fail.{json.dumps(uuid)}]")
         lines += _assignments(dict(calls))

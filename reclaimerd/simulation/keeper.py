@@ -18,6 +18,7 @@ from typing import Self
 
 from reclaimerd.errors import ReclaimerdError
 from reclaimerd.simulation.host import SimulatedGpu
+from reclaimerd.simulation.units import SimulatedUnit, workload_argv, write_units
 
 ANSWER_WITHIN_SECONDS = 20.0
 """Above the keeper's own limits for a launch (15 s) and for an end (3 s)."""
@@ -65,6 +66,11 @@ class Keeper:
         """Return the path of the simulation's own nvidia-smi."""
         return self.directory / "nvidia-smi"
 
+    @property
+    def systemctl(self) -> Path:
+        """Return the path of the simulation's own systemctl."""
+        return self.directory / "systemctl"
+
     def start(self) -> None:
         """Start the keeper and wait until its host stands; raises ReclaimerdError if it can't."""
         self._process = subprocess.Popen(
@@ -85,8 +91,15 @@ class Keeper:
 
     def launch_all(self, many: Sequence[Sequence[str]]) -> tuple[LaunchedWorkload, ...]:
         """Start many workloads side by side and wait until all are ready."""
-        front = [sys.executable, "-m", "reclaimerd.simulation.workload", "--dir", str(self.directory)]
-        return self.launch_commands([[*front, *args] for args in many])
+        return self.launch_commands([workload_argv(self.directory, args) for args in many])
+
+    def place_units(self, *units: SimulatedUnit) -> None:
+        """Give the host these systemd units, and start the processes of the active ones."""
+        running = [
+            unit.running(self.launch(*unit.workload).pid if unit.workload else 0) if unit.active else unit
+            for unit in units
+        ]
+        write_units(self.directory, running)
 
     def launch_commands(self, argvs: Sequence[Sequence[str]]) -> tuple[LaunchedWorkload, ...]:
         """Start any commands that print "ready PID" below the keeper (argv[0] absolute)."""

@@ -6,16 +6,17 @@ where host.toml says so: that is what a wedged driver does.
 
 import contextlib
 import json
-import os
 import signal
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from reclaimerd.errors import DriverAbsentError
 from reclaimerd.model.identity import DeviceNumber, GpuUuid
 from reclaimerd.model.reading import Absent, Known, Reading, Unreadable
+from reclaimerd.model.reset_facts import GpuFacts
 from reclaimerd.model.snapshot import (
     ContextKind,
     GpuMemory,
@@ -26,13 +27,14 @@ from reclaimerd.model.snapshot import (
     Utilisation,
     unreadable_gpu,
 )
-from reclaimerd.simulation.claims import Claim, live_claims, read_start_ticks
+from reclaimerd.simulation.claims import Claim, leaked_claims, live_claims, read_start_ticks
+from reclaimerd.simulation.clients import become_nvml_client, leave_nvml, read_device_number
 from reclaimerd.simulation.host import HOST_FILE, SimulatedGpu, SimulatedHost, read_simulated_host
+from reclaimerd.simulation.nvml_reset import call_reading, reset_facts_of
 
 T = TypeVar("T")
 
 KEEPER_FILE = "keeper.json"
-NOT_SUPPORTED = "not supported"
 
 
 class SimulatedNvml:
@@ -43,21 +45,27 @@ class SimulatedNvml:
         self._text = b""
         self._host = SimulatedHost(())
         self._claims: dict[str, Claim] = {}
+        self._client: tuple[int, Path] | None = None
 
     def read_host(self) -> HostGpus:
         """Return every simulated GPU; may block, as host.toml says.
 
         Raises UnsuitableHostError for a faulty host.toml, DriverAbsentError without a keeper.
         """
-        host = self._read_host_file()
-        misbehave(host)
+        host = self._attach()
         root = None if host.all_processes else read_keeper_pid(self._directory)
         claims = live_claims(self._directory, self._claims)
+        leaked = leaked_claims(self._directory)  # the living first: never too little is counted
         gpus: list[GpuReading] = []
         failures: list[str] = []
-        for index, gpu in enumerate(host.gpus):
+        for index, gpu in enumerate(gpu for gpu in host.gpus if not gpu.lost):
+            lost_bytes = sum(claim.used_bytes for claim in leaked if claim.gpu == gpu.uuid)
             try:
-                gpus.append(_gpu_reading(index, gpu, host, claims))
+                gpus.append(
+                    _gpu_reading(
+                        index, replace(gpu, residue_bytes=gpu.residue_bytes + lost_bytes), host, claims
+                    )
+                )
             except OSError as error:
                 failures.append(f"GPU {index}: identity could not be read: {error}")
         shared: list[DeviceNumber] = []
@@ -75,6 +83,21 @@ class SimulatedNvml:
             failures=tuple(failures),
         )
 
+    def read_reset_facts(self) -> tuple[GpuFacts, ...]:
+        """Return what a reset needs to know of every simulated GPU; blocks and raises as `read_host` does."""
+        host = self._attach()
+        if not host.all_processes:
+            read_keeper_pid(self._directory)
+        return reset_facts_of(host)
+
+    def _attach(self) -> SimulatedHost:
+        """Return host.toml, misbehave as it says, and count as a client from now on."""
+        host = self._read_host_file()
+        misbehave(host)
+        if self._client is None:
+            self._client = become_nvml_client(self._directory)
+        return host
+
     def _read_host_file(self) -> SimulatedHost:
         """Return host.toml as it is now; parsed again only when its text has changed."""
         try:
@@ -87,7 +110,10 @@ class SimulatedNvml:
         return self._host
 
     def close(self) -> None:
-        """Do nothing: the simulation keeps no handle between reads."""
+        """Be no client any more; the next read is one again."""
+        if self._client is not None:
+            leave_nvml(self._client)
+            self._client = None
 
 
 def misbehave(host: SimulatedHost) -> None:
@@ -123,14 +149,6 @@ def read_keeper_pid(directory: Path) -> int:
     return pid
 
 
-def read_device_number(path: str) -> DeviceNumber:
-    """Return the device number of a node; raises OSError when it is not there or is no device."""
-    number = Path(path).stat().st_rdev
-    if not number:
-        raise OSError(f"{path} is not a device node")
-    return DeviceNumber(os.major(number), os.minor(number))
-
-
 def _gpu_reading(index: int, gpu: SimulatedGpu, host: SimulatedHost, claims: Sequence[Claim]) -> GpuReading:
     identity_fault = host.failure(gpu.uuid, "identity")
     if identity_fault:
@@ -138,10 +156,7 @@ def _gpu_reading(index: int, gpu: SimulatedGpu, host: SimulatedHost, claims: Seq
     mine = [claim for claim in claims if claim.gpu == gpu.uuid]
 
     def reading(call: str, value: T) -> Reading[T]:
-        why = host.failure(gpu.uuid, call)
-        if why == NOT_SUPPORTED:
-            return Absent(why)
-        return Unreadable(why) if why else Known(value)
+        return call_reading(host, gpu.uuid, call, value)
 
     whole = GpuReading(
         uuid=GpuUuid(gpu.uuid),
@@ -152,7 +167,11 @@ def _gpu_reading(index: int, gpu: SimulatedGpu, host: SimulatedHost, claims: Seq
         device=read_device_number(gpu.device),
         memory=reading(
             "memory",
-            GpuMemory(gpu.total_bytes, sum(claim.used_bytes for claim in mine), gpu.reserved_bytes),
+            GpuMemory(
+                gpu.total_bytes,
+                sum(claim.used_bytes for claim in mine) + gpu.residue_bytes,
+                gpu.reserved_bytes,
+            ),
         ),
         processes=reading("processes", listed_processes(mine, host.failure(gpu.uuid, "process_memory"))),
         utilisation=Absent("not offered while MIG is enabled")

@@ -19,7 +19,9 @@ from typing import NoReturn
 from reclaimerd.errors import ReclaimerdError
 from reclaimerd.model.snapshot import ContextKind
 from reclaimerd.simulation.claims import OutOfGpuMemoryError, own_claim, take_claim
-from reclaimerd.simulation.host import SimulatedGpu, read_simulated_host, size_bytes
+from reclaimerd.simulation.clients import opening
+from reclaimerd.simulation.host import SimulatedGpu, read_simulated_host
+from reclaimerd.simulation.toml_table import size_bytes
 
 EXIT_SYSCALL = {"x86_64": 60, "aarch64": 93}
 """The raw exit(2), which ends one thread (arch/*/syscall tables); libc's exit ends them all."""
@@ -49,6 +51,7 @@ def options_of(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--context", type=ContextKind, default=ContextKind.COMPUTE)
     parser.add_argument("--no-node", action="store_true", help="be listed, but open no node")
+    parser.add_argument("--leak", action="store_true", help="its memory stays used after its end")
     parser.add_argument("--ignore-term", action="store_true")
     parser.add_argument("--record-signals", type=Path, help="append the name of each signal, and live on")
     parser.add_argument("--stop-self", action="store_true", help="SIGSTOP after ready")
@@ -130,16 +133,22 @@ def _take(options: argparse.Namespace, gpus: Sequence[SimulatedGpu]) -> list[int
     kept = []
     if options.stuck_on is not None:
         kept.append(os.open(options.stuck_on, os.O_RDONLY))
-    if not options.no_node:
-        kept += [os.open(gpu.device, os.O_RDWR | os.O_NOCTTY) for gpu in gpus]
-    return kept + _allocate(options, gpus, options.bytes)
+    with opening(options.dir):
+        if not options.no_node:
+            kept += [os.open(gpu.device, os.O_RDWR | os.O_NOCTTY) for gpu in gpus]
+        return kept + _allocate(options, gpus, options.bytes)
 
 
 def _allocate(options: argparse.Namespace, gpus: Sequence[SimulatedGpu], asked_bytes: int) -> list[int]:
     if not asked_bytes:
         return []
     return [
-        take_claim(options.dir, own_claim(gpu.uuid, asked_bytes, options.context), gpu.total_bytes)
+        take_claim(
+            options.dir,
+            own_claim(gpu.uuid, asked_bytes, options.context),
+            gpu.total_bytes,
+            leaks=options.leak,
+        )
         for gpu in gpus
     ]
 

@@ -1,5 +1,6 @@
 """One contract for whatever answers as NVML: the simulation always, the real driver where there is one."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from reclaimerd.errors import ReclaimerdError
 from reclaimerd.model.ports import NvmlPort
 from reclaimerd.model.reading import Absent, Known, Unreadable
+from reclaimerd.model.reset_facts import SettingKind
 from reclaimerd.model.snapshot import (
     GpuReading,
     HostGpus,
@@ -19,6 +21,22 @@ from reclaimerd.simulation.nvml import SimulatedNvml
 from tests.rigs.simulated import TWO_GPUS
 
 READINGS = ("memory", "processes", "utilisation", "mig", "persistence", "recovery_action")
+FACTS = (
+    "generation",
+    "links",
+    "fabric",
+    "virtualisation",
+    "display_active",
+    "drain_state",
+    "mig_pending",
+)
+PCI_ADDRESS = r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
+SETTING_FORMS = {
+    SettingKind.POWER_LIMIT: r"\d+\.\d\d",
+    SettingKind.COMPUTE_MODE: r"\d",
+    SettingKind.ACCOUNTING_MODE: r"[01]",
+    SettingKind.APPLICATION_CLOCKS: r"\d+,\d+",
+}
 
 
 @pytest.fixture(
@@ -103,6 +121,37 @@ def test_percentages_are_percentages(port: NvmlPort) -> None:
         if isinstance(gpu.utilisation, Known):
             assert 0 <= gpu.utilisation.value.gpu_percent <= 100
             assert 0 <= gpu.utilisation.value.memory_percent <= 100
+
+
+def test_reset_facts_are_of_the_same_gpus_and_every_field_is_a_reading(port: NvmlPort) -> None:
+    """Each GPU of the host has its facts, known or with a why; nothing is guessed."""
+    host = port.read_host()
+    facts = port.read_reset_facts()
+    assert [(gpu.uuid, gpu.pci_address) for gpu in facts] == [
+        (gpu.uuid, gpu.pci_address) for gpu in host.gpus
+    ]
+    for gpu in facts:
+        counters = gpu.counters
+        readings: list[object] = [getattr(gpu, name) for name in FACTS]
+        readings += [counters.uncorrected_ecc, counters.remapped_rows, counters.remap_failed]
+        readings += [setting.value for setting in gpu.settings]
+        for reading in readings:
+            assert isinstance(reading, Known | Unreadable | Absent)
+            assert isinstance(reading, Known) or reading.why
+
+
+def test_links_and_settings_have_the_forms_that_others_read(port: NvmlPort) -> None:
+    """Peers are PCI addresses as the kernel writes them; settings are as the vendor's tool takes them."""
+    for gpu in port.read_reset_facts():
+        if isinstance(gpu.links, Known):
+            links = gpu.links.value
+            assert links.active >= len(set(links.peers))
+            assert all(re.fullmatch(PCI_ADDRESS, peer) for peer in links.peers)
+            assert gpu.pci_address not in links.peers
+        assert len({setting.kind for setting in gpu.settings}) == len(gpu.settings)
+        for setting in gpu.settings:
+            if isinstance(setting.value, Known):
+                assert re.fullmatch(SETTING_FORMS[setting.kind], setting.value.value)
 
 
 def test_close_and_read_again(port: NvmlPort) -> None:

@@ -1,5 +1,7 @@
 """host.toml: what is written is read, and a faulty file says all that is wrong with it."""
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -8,19 +10,23 @@ from reclaimerd.errors import UnsuitableHostError
 from reclaimerd.simulation.host import (
     SimulatedGpu,
     SimulatedHost,
+    change_simulated_host,
     read_simulated_host,
-    size_bytes,
     write_simulated_host,
 )
+from reclaimerd.simulation.toml_table import size_bytes
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     """Every field survives the way through the file, hostile names too."""
     gpu = SimulatedGpu(
-        "GPU-a", 'A "quoted"\nname', 5, "0000:01:00.0", 1, "/dev/null", "gpu_reset", True, True, 9
-    )
+        "GPU-a", 'A "quoted"\nname', 5, "0000:01:00.0", 1, "/dev/null", "gpu_reset", True, True, 9,
+        "ampere", ("GPU-b",), True, "completed", "vgpu_host", True, True, True, 3, 2, True,
+        "300.00", "3", "1", "1,2", 7, True,
+    )  # fmt: skip
+    assert all(getattr(gpu, one.name) != one.default for one in fields(gpu))
     host = SimulatedHost(
-        gpus=(gpu,),
+        gpus=(gpu, SimulatedGpu("GPU-b", "B", 5, "0000:02:00.0", device="/dev/null")),
         fail={"GPU-a": {"memory": "no permission", "reset": "hang"}},
         shared_devices=("/dev/zero",),
         slow_seconds=0.5,
@@ -28,6 +34,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         block_on="/x",
         all_processes=True,
         driver_version="550.1",
+        slow_reset_seconds=0.5,
     )
     write_simulated_host(tmp_path, host)
     assert read_simulated_host(tmp_path) == host
@@ -58,6 +65,40 @@ def test_every_fault_is_named_at_once(tmp_path: Path) -> None:
         "host.toml",
     ):
         assert word in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ('generation = "old"', "generation: one of ampere"),
+        ('virtualisation = "some"', "virtualisation: one of"),
+        ('power_limit = "much"', "power_limit: must be written as '700.00' is"),
+        ('application_clocks = "fast"', "application_clocks"),
+        ('peers = ["a"]', "peers: 'a' is no other GPU"),
+        ('peers = ["b"]', "peers: 'b' is no other GPU"),
+        ('residue = "some"', "residue"),
+        ('lost = "yes"', "lost: must be true or false"),
+        ("remapped_rows = -1", "remapped_rows"),
+    ],
+)
+def test_each_wrong_value_of_a_gpu_is_a_fault(tmp_path: Path, line: str, word: str) -> None:
+    """Words, forms and UUIDs are checked, not believed."""
+    (tmp_path / "host.toml").write_text(f'[[gpu]]\nuuid="a"\ntotal=1\ndevice="d"\n{line}\n')
+    with pytest.raises(UnsuitableHostError) as caught:
+        read_simulated_host(tmp_path)
+    assert word in caught.value.message
+
+
+def test_two_changes_at_once_both_hold(tmp_path: Path) -> None:
+    """Read, change and write is one step: none of many hands loses another's change."""
+    write_simulated_host(tmp_path, SimulatedHost((SimulatedGpu("a", "A", 1, device="d"),)))
+
+    def add(_: int) -> None:
+        change_simulated_host(tmp_path, lambda host: replace(host, slow_seconds=host.slow_seconds + 1))
+
+    with ThreadPoolExecutor(4) as hands:
+        list(hands.map(add, range(40)))
+    assert read_simulated_host(tmp_path).slow_seconds == 40
 
 
 @pytest.mark.parametrize(

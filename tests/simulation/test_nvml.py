@@ -12,11 +12,22 @@ from pathlib import Path
 import pytest
 
 from reclaimerd.errors import DriverAbsentError, UnsuitableHostError
+from reclaimerd.model.identity import GpuUuid
 from reclaimerd.model.reading import Absent, Known, Unreadable
+from reclaimerd.model.reset_facts import (
+    ErrorCounters,
+    Generation,
+    GpuSetting,
+    ModuleUse,
+    NvLinks,
+    SettingKind,
+    Virtualisation,
+)
 from reclaimerd.model.snapshot import (
     ContextKind,
     RecoveryAction,
 )
+from reclaimerd.observe.kernel_devices import read_modules, read_presence
 from reclaimerd.simulation.claims import OutOfGpuMemoryError, live_claims, own_claim, take_claim
 from reclaimerd.simulation.host import SimulatedHost, read_simulated_host, write_simulated_host
 from reclaimerd.simulation.keeper import Keeper
@@ -195,3 +206,67 @@ def test_without_its_folder_the_claims_are_unknown(tmp_path: Path) -> None:
     """A missing folder raises: it never reads as "nobody holds memory"."""
     with pytest.raises(FileNotFoundError):
         live_claims(tmp_path)
+
+
+@pytest.mark.process
+def test_reset_facts_are_what_host_toml_says(keeper: Keeper) -> None:
+    """Links by the peers' PCI addresses, counters, and settings with whether they are the default."""
+    host = read_simulated_host(keeper.directory)
+    first = replace(
+        host.gpus[0],
+        generation="ampere",
+        peers=("GPU-b",),
+        switched=True,
+        fabric="completed",
+        virtualisation="passthrough",
+        display_active=True,
+        drain_state=True,
+        mig_pending=True,
+        uncorrected_ecc=3,
+        remapped_rows=2,
+        remap_failed=True,
+        power_limit="300.00",
+    )
+    change(keeper, gpus=(first, host.gpus[1]))
+    facts = {gpu.uuid: gpu for gpu in SimulatedNvml(keeper.directory).read_reset_facts()}
+    one, other = facts[GpuUuid("GPU-a")], facts[GpuUuid("GPU-b")]
+    assert one.links == Known(NvLinks(2, ("0000:02:00.0",), switched=True))
+    assert (one.generation, one.fabric) == (Known(Generation.AMPERE), Known("completed"))
+    assert one.virtualisation == Known(Virtualisation.PASSTHROUGH)
+    assert one.display_active == one.drain_state == one.mig_pending == Known(value=True)
+    assert one.counters == ErrorCounters(Known(3), Known(2), Known(value=True))
+    assert one.settings[0] == GpuSetting(SettingKind.POWER_LIMIT, Known("300.00"))
+    assert {setting.kind for setting in one.settings} == set(SettingKind)
+    assert all(setting.is_default for setting in other.settings)
+    assert (other.generation, other.links) == (Known(Generation.LATER), Known(NvLinks(0)))
+    assert isinstance(other.fabric, Absent)
+
+
+@pytest.mark.process
+def test_each_fact_fails_alone(keeper: Keeper) -> None:
+    """One failing call makes one field unreadable or absent; a lost GPU has none, its neighbour all."""
+    nvml = SimulatedNvml(keeper.directory)
+    change(keeper, fail={"GPU-a": {"links": "no answer", "ecc": "not supported", "settings": "no"}})
+    one, other = nvml.read_reset_facts()
+    assert (one.links, one.counters.uncorrected_ecc) == (Unreadable("no answer"), Absent("not supported"))
+    assert {setting.value for setting in one.settings} == {Unreadable("no")}
+    assert isinstance(one.generation, Known)
+    change(keeper, fail={"GPU-a": {"handle": "GPU is lost"}})
+    one, same = nvml.read_reset_facts()
+    assert (one.generation, one.drain_state) == (Unreadable("GPU is lost"), Unreadable("GPU is lost"))
+    assert same == other
+    change(keeper, fail={"GPU-a": {"identity": "no answer"}})
+    assert nvml.read_reset_facts() == (other,)
+
+
+@pytest.mark.process
+def test_the_simulated_sys_tree_reads_as_sys(keeper: Keeper) -> None:
+    """The driver is bound to both GPUs, and its modules count nobody but each other."""
+    addresses = ("0000:01:00.0", "0000:02:00.0")
+    root = keeper.directory / "sys"
+    assert read_presence(root, (*addresses, "0000:09:00.0"))[:2] == (addresses, ("0000:09:00.0",))
+    modules = {module.name: module for module in read_modules(root) if isinstance(module.users, Known)}
+    assert modules == {
+        "nvidia": ModuleUse("nvidia", Known(1), ("nvidia_uvm",)),
+        "nvidia_uvm": ModuleUse("nvidia_uvm", Known(0)),
+    }
