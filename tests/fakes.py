@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from reclaimerd.daemon.cycle import Cycle
 from reclaimerd.daemon.desk import Ticket
 from reclaimerd.daemon.joints import Joints
+from reclaimerd.daemon.news import News
 from reclaimerd.daemon.opening import Order
 from reclaimerd.daemon.state import State
 from reclaimerd.errors import ReclaimerdError, RecordError
@@ -177,6 +178,10 @@ def a_rig(snapshot: Snapshot, policy: Policy | None = None, **overrides: object)
         clock=lambda: now[0],
         plight_settings=lambda _policy: PlightSettings(),
         forget=forgotten.append,
+        news=News(None, None),
+        xids={},
+        driver_changed=lambda: events.append("driver changed"),
+        begin_reset=lambda run: events.append(f"begin {run}"),
     )
     joints = replace(joints, **overrides)  # type: ignore[arg-type]  # the test names the fields
     cycle = Cycle(a_policy() if policy is None else policy, joints, State())

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, replace
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.draft import Draft
 from reclaimerd.daemon.opening import Moment, new_attempt_id
+from reclaimerd.daemon.resets import in_flight, is_reset, run_of
 from reclaimerd.judge.budgets import breaker_trip, spends_of
 from reclaimerd.judge.endings import drain_reason_of, handed_over, recipient_of, second_look_at, withdrawn
-from reclaimerd.judge.evaluate import effective_mode
+from reclaimerd.judge.evaluate import effective_mode, rule_named
 from reclaimerd.judge.gate_context import GateContext, NewlyDue, workload_key
 from reclaimerd.judge.gates import admit
 from reclaimerd.judge.proof import StillHeld, finding_of
@@ -21,9 +22,11 @@ from reclaimerd.judge.steps import (
 )
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.identity import IncidentId
-from reclaimerd.model.incident import ActorKind, Attempt, Incident, Recipient, Stage
-from reclaimerd.model.ledger import Breaker
+from reclaimerd.model.incident import ActorKind, Attempt, Incident, Recipient, Stage, Subject
+from reclaimerd.model.ledger import Breaker, Ledger
 from reclaimerd.model.policy import Mode, Policy
+from reclaimerd.model.reset_run import ResetPhase
+from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.step import Permit, ReasonKind, Refusal, Step
 
 MOST_WITHHELD = 5
@@ -34,6 +37,19 @@ PASSING = frozenset(
     {ReasonKind.HOLD, ReasonKind.PAUSED, ReasonKind.SETTLING, ReasonKind.RECORD, ReasonKind.CORE_DUMP},
 )
 """What stops for a while: the step waits and keeps its place; any other refusal passes it over."""
+
+
+STANDING = frozenset(
+    {
+        ReasonKind.HOLD,
+        ReasonKind.PAUSED,
+        ReasonKind.SETTLING,
+        ReasonKind.RECORD,
+        ReasonKind.MODE,
+        ReasonKind.RESET_IN_FLIGHT,
+    },
+)
+"""What forbids a reset whatever the host looks like: while one stands, no whole search of it is made."""
 
 
 UNCLEAR = frozenset({ReasonKind.UNDETERMINED})
@@ -56,7 +72,8 @@ class Admitted:
     work: list[Work] = field(default_factory=list)
     wake_at: float | None = None
     again_at_once: bool = False
-    wants_full_scan: bool = False
+    wants_reset_look: bool = False
+    """A reset is due: the next look must be whole, with all that a reset needs to know."""
     refused: dict[IncidentId, Refusal] = field(default_factory=dict)
 
     def wake(self, at: float | None) -> None:
@@ -89,7 +106,7 @@ def admit_all(
     """
     admitted = Admitted()
     for incident in list(draft.incidents.values()):
-        if incident.ended:
+        if incident.ended or in_flight(incident.id, draft.ledger):
             continue
         now = Moment(context.now, context.wall)
         admitted.wake(second_look_at(incident))
@@ -103,7 +120,7 @@ def admit_all(
                 asked = replace(
                     context,
                     ledger=draft.ledger,
-                    drain_reason=drain_reason_of(incident, context.snapshot),
+                    drain_reason=drain_reason_of(incident, context.snapshot, draft.ledger),
                     record_fault=context.record_fault if by_rule else operator_fault,
                 )
                 _consider(step, incident, asked, _Round(draft, admitted, said, now))
@@ -119,8 +136,14 @@ class _Round:
 
 
 def _consider(step: Step, incident: Incident, context: GateContext, round_: _Round) -> None:
-    if step.stage is Stage.RESET and not context.snapshot.scan.full_now:
-        round_.admitted.wants_full_scan = round_.admitted.again_at_once = True
+    if step.stage is Stage.RESET and _lacks_look(step, context.snapshot):
+        standing = _standing(admit(step, incident, context))
+        if standing is None:
+            round_.admitted.wants_reset_look = True
+            # A look for a reset that could not be whole comes again in its time, not at once for ever.
+            round_.admitted.again_at_once |= context.snapshot.reset_facts is None
+        else:
+            _refuse(standing, incident, context, round_)
         return
     if step.stage is Stage.DRAIN and context.drain_reason is not None:
         step = replace(step, reason=context.drain_reason.text)
@@ -132,12 +155,29 @@ def _consider(step: Step, incident: Incident, context: GateContext, round_: _Rou
             _refuse(refusal, incident, context, round_)
 
 
+def _lacks_look(step: Step, snapshot: Snapshot) -> bool:
+    """Tell whether a reset can't be judged by this look; an operator is told what it lacks, a rule waits."""
+    if snapshot.reset_facts is None:
+        return True
+    by_operator = step.actor.kind is ActorKind.OPERATOR
+    return not (by_operator or snapshot.scan.full_now or not snapshot.gpus)
+
+
+def _standing(answer: Permit | Refusal) -> Refusal | None:
+    """Return the refusal by what no look changes, or None."""
+    if isinstance(answer, Permit):
+        return None
+    reasons = tuple(reason for reason in answer.reasons if reason.kind in STANDING)
+    return replace(answer, reasons=reasons) if reasons else None
+
+
 def _intend(permit: Permit, incident: Incident, context: GateContext, round_: _Round) -> None:
     step = permit.step
     attempt = Attempt(new_attempt_id(incident), step.stage, step.targets, intent_at=round_.now.wall)
     ledger = round_.draft.ledger
     spends = spends_of(permit, incident, context)
-    round_.draft.put_ledger(replace(ledger, spends=ledger.spends + spends))
+    runs = (run_of(permit, attempt, context),) if is_reset(permit) else ()
+    round_.draft.put_ledger(replace(ledger, spends=ledger.spends + spends, resets=ledger.resets + runs))
     incident = replace(with_intent(incident, attempt), last_refusal="")
     round_.draft.put(incident, [entries.intent(incident, attempt, permit)])
     round_.said.pop(incident.id, None)
@@ -154,14 +194,32 @@ def _refuse(refusal: Refusal, incident: Incident, context: GateContext, round_: 
         round_.draft.put(incident, [entries.refused(incident, refusal)])
     stage = refusal.step.stage
     kinds = {reason.kind for reason in refusal.reasons}
-    passes = kinds <= PASSING
-    if stage in (Stage.RESET, Stage.DRAIN) and not passes:
+    passes = kinds <= _passing(incident, round_.draft.ledger)
+    own_reset = incident.subject is Subject.GPU and stage is Stage.RESET
+    if own_reset and incident.actor.kind is ActorKind.OPERATOR:
+        ended = _refused_operator(incident, text, context)
+        round_.draft.put(ended, [entries.ended(ended)])
+    elif stage in (Stage.RESET, Stage.DRAIN) and not passes:
         passed = with_passed_over(incident, stage, text)
         round_.draft.put(passed, [entries.passed_over(passed, stage, text)])
         round_.admitted.again_at_once = True
     elif incident.actor.kind is ActorKind.OPERATOR and not (incident.attempts and kinds <= UNCLEAR):
         ended = _refused_operator(incident, text, context)
         round_.draft.put(ended, [entries.ended(ended)])
+
+
+def _passing(incident: Incident, ledger: Ledger) -> frozenset[ReasonKind]:
+    """Return what stops this incident for a while only.
+
+    A GPU's own incident waits where its rule only observes, and for another reset's end; but a reset that
+    was left alone may have none.
+    """
+    kinds = PASSING
+    if incident.subject is Subject.GPU and not incident.attempts:
+        kinds |= {ReasonKind.MODE}
+    if all(run.phase is not ResetPhase.LEFT_ALONE for run in ledger.resets):
+        kinds |= {ReasonKind.RESET_IN_FLIGHT}
+    return kinds
 
 
 def _refused_operator(incident: Incident, text: str, context: GateContext) -> Incident:
@@ -207,5 +265,5 @@ def _rank(stage: Stage) -> int:
 def _enforces(incident: Incident, policy: Policy) -> bool:
     if incident.actor.kind is not ActorKind.RULE:
         return False
-    rule = next((rule for rule in policy.rules if rule.name == incident.actor.name), None)
+    rule = rule_named(policy, incident.actor.name)
     return rule is not None and effective_mode(policy, rule) is Mode.ENFORCE

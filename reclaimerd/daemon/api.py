@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.access import Caller, Role
-from reclaimerd.daemon.asking import OrderFault, orders_of, pause_seconds
+from reclaimerd.daemon.asking import OrderFault, orders_of, pause_seconds, resumed_gpu
 from reclaimerd.daemon.desk import Ticket, gravest
 from reclaimerd.daemon.evidence_wiring import Investigator
 from reclaimerd.daemon.http_server import Answer, Body, Call, refusal
 from reclaimerd.daemon.past import read_incident, read_incidents
+from reclaimerd.daemon.reset_calls import explain_call, reset_call
 from reclaimerd.daemon.service import Service
 from reclaimerd.daemon.telling import result_row
 from reclaimerd.daemon.views import process_view, ps_view, status_view
 from reclaimerd.errors import ExitCode, ReclaimerdError
-from reclaimerd.judge.reset_gate import explain_reset
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.identity import GpuUuid
 from reclaimerd.model.ledger import Pause
@@ -63,6 +63,7 @@ class Api:
             _Route("GET", "/v1/evidence/", Role.OPERATOR, self._evidence),
             _Route("GET", "/v1/stuck", Role.OPERATOR, self._stuck),
             _Route("POST", "/v1/reclaims", Role.OPERATOR, self._reclaim),
+            _Route("POST", "/v1/resets", Role.OPERATOR, self._reset),
             _Route("POST", "/v1/pause", Role.OPERATOR, self._pause),
             _Route("POST", "/v1/resume", Role.OPERATOR, self._resume),
         )
@@ -137,31 +138,10 @@ class Api:
         return Answer(200, found)
 
     async def _explain_reset(self, call: Call, _caller: Caller) -> Answer:
-        if not await self._service.look(full_scan=True, seconds=LOOK_SECONDS):
-            return refusal(409, "no fresh look came in time", "see reclaimctl status", ExitCode.REFUSED)
-        context = self._service.cycle.context()
-        gpu = call.query.get("gpu", "")
-        if context is None or context.snapshot.gpu(GpuUuid(gpu)) is None:
-            return refusal(404, f"there is no GPU {gpu!r}", "see reclaimctl status", ExitCode.NO_TARGET)
-        told = explain_reset(GpuUuid(gpu), context)
-        reasons = [
-            {
-                "kind": reason.kind.value,
-                "text": reason.text,
-                "mend": reason.mend,
-                "pids": [ref.pid for ref in reason.processes],
-            }
-            for reason in told.reasons
-        ]
-        runnable = self._service.reset_runnable()
-        body: Body = {
-            "gpu": gpu,
-            "permitted": told.permitted,
-            "reasons": reasons,
-            "steps": list(told.steps),
-            "runnable": {"ok": not runnable, "text": runnable or "the vendor's tool can be run"},
-        }
-        return Answer(200, body)
+        return await explain_call(self._service, call)
+
+    async def _reset(self, call: Call, caller: Caller) -> Answer:
+        return await reset_call(self._service, call, caller, followed)
 
     async def _reclaim(self, call: Call, caller: Caller) -> Answer:
         orders = orders_of(call.body, caller.actor)
@@ -179,9 +159,15 @@ class Api:
         await cycle.write(lambda ledger: replace(ledger, pause=pause), (record,))
         return Answer(200, {"paused": {"by": pause.by, "reason": reason, "since": wall, "until": until}})
 
-    async def _resume(self, _call: Call, caller: Caller) -> Answer:
-        """End a pause, and close a breaker that tripped: a person says that acts by rule may go on."""
+    async def _resume(self, call: Call, caller: Caller) -> Answer:
+        """End a pause, and close a breaker that tripped: a person says that acts by rule may go on.
+
+        With a GPU it closes that GPU's own breaker alone: it may be reset again.
+        """
         cycle = self._service.cycle
+        gpu = resumed_gpu(call.body)
+        if gpu is not None:
+            return await self._close_gpu_breaker(gpu, caller)
         records = [entries.of_host(RecordKind.RESUMED, "an operator resumed acts by rule", caller.actor)]
         if cycle.state.ledger.breaker is not None:
             why = cycle.state.ledger.breaker.reason
@@ -189,6 +175,20 @@ class Api:
         await cycle.write(lambda ledger: replace(ledger, pause=None, breaker=None), tuple(records))
         self._service.pacing.wake()
         return Answer(200, {"paused": None, "breaker": None})
+
+    async def _close_gpu_breaker(self, gpu: GpuUuid, caller: Caller) -> Answer:
+        cycle = self._service.cycle
+        found = next((one for one in cycle.state.ledger.gpu_breakers if one.gpu == gpu), None)
+        if found is None:
+            return refusal(404, f"no breaker is open for {gpu}", "see reclaimctl status", ExitCode.NO_TARGET)
+        record = entries.of_host(RecordKind.BREAKER_CLOSED, f"{gpu}: {found.reason}", caller.actor)
+        await cycle.write(
+            lambda ledger: replace(
+                ledger, gpu_breakers=tuple(one for one in ledger.gpu_breakers if one.gpu != gpu)
+            ),
+            (record,),
+        )
+        return Answer(200, {"gpu": gpu, "breaker": None})
 
     async def _note_denied(self, call: Call, caller: Caller) -> None:
         """Put a denial on record once per uid and hour: a flood of them must cost nothing."""

@@ -1,9 +1,11 @@
 """Read an operator's order from the API's body: every field checked, nothing guessed."""
 
+import re
 from collections.abc import Mapping
 
 from reclaimerd.daemon.opening import Order
 from reclaimerd.errors import ExitCode, ReclaimerdError
+from reclaimerd.model.identity import GpuUuid
 from reclaimerd.model.incident import Actor
 from reclaimerd.model.policy import Scope
 
@@ -11,6 +13,7 @@ DEFAULT_MOST_TARGETS = 8
 MOST_TARGETS = 4096
 MOST_SECONDS = 86400.0
 MOST_PAUSE_SECONDS = 366 * 86400.0
+_GPU = re.compile(r"GPU-[0-9A-Za-z][0-9A-Za-z-]{0,63}", re.ASCII)
 LARGEST_PID = 4_194_304
 """PID_MAX_LIMIT of a 64-bit kernel (include/linux/threads.h)."""
 
@@ -38,6 +41,32 @@ def orders_of(body: Mapping[str, object], actor: Actor) -> tuple[Order, ...]:
     if len({order.pid for order in orders}) < len(orders):
         raise OrderFault("a process is named twice", "name each once")
     return orders
+
+
+def resumed_gpu(body: Mapping[str, object]) -> GpuUuid | None:
+    """Return the GPU whose own breaker is to be closed, None for the host's. Raises OrderFault."""
+    gpu = body.get("gpu")
+    if gpu is None:
+        return None
+    if not isinstance(gpu, str) or not _GPU.fullmatch(gpu):
+        raise OrderFault(f"{str(gpu)[:64]!r} is no UUID of a whole GPU", "see reclaimctl status")
+    return GpuUuid(gpu)
+
+
+def reset_order(body: Mapping[str, object], actor: Actor) -> tuple[Order, GpuUuid]:
+    """Return the order for a reset of one whole GPU, and that GPU. Raises OrderFault that names the field."""
+    gpu = body.get("gpu")
+    if not isinstance(gpu, str) or not _GPU.fullmatch(gpu):
+        raise OrderFault(f"{str(gpu)[:64]!r} is no UUID of a whole GPU", "see reclaimctl status")
+    order = Order(
+        pid=0,
+        actor=actor,
+        force=body.get("force") is True,
+        dry_run=body.get("dry_run") is True,
+        reason=str(body.get("reason") or "")[:500],
+        gpu=GpuUuid(gpu),
+    )
+    return order, GpuUuid(gpu)
 
 
 def pause_seconds(body: Mapping[str, object]) -> float | None:

@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from reclaimerd.daemon import entries
 from reclaimerd.daemon.following import acted, dry_run
 from reclaimerd.judge.gate_context import workload_key
+from reclaimerd.model.audit_record import AuditEntry, RecordKind
 from reclaimerd.model.identity import IncidentId
-from reclaimerd.model.incident import Incident, Stage
+from reclaimerd.model.incident import Incident, OutcomeKind, Stage
 from reclaimerd.model.ledger import Ended, Ledger
 
+_NO_RESET = frozenset({OutcomeKind.RESET_REFUSED, OutcomeKind.DRY_RUN})
 LEDGER_DAYS = 7
 """Older spends and ends bind nothing any more."""
 
@@ -22,7 +25,11 @@ def with_ends(
         earlier = before.get(one.id)
         fresh = one.released_at is None and (earlier is None or not earlier.ended)
         if one.ended and fresh and acted(one):
-            was_reset = any(attempt.stage is Stage.RESET for attempt in one.attempts)
+            was_reset = any(
+                attempt.stage is Stage.RESET
+                and (attempt.outcome is None or attempt.outcome.kind not in _NO_RESET)
+                for attempt in one.attempts
+            )
             at = one.ended_at if one.ended_at is not None else one.opened_at
             ends.append(Ended(workload_key(one.target), one.target.gpus, at, was_reset, dry_run(one)))
     return replace(ledger, ended=ledger.ended + tuple(ends)) if ends else ledger
@@ -31,8 +38,21 @@ def with_ends(
 def pruned(ledger: Ledger, wall: float) -> Ledger:
     """Return the ledger without what is too old to bind (wall-clock seconds)."""
     oldest = wall - LEDGER_DAYS * 86400.0
-    spends = tuple(spend for spend in ledger.spends if spend.at >= oldest)
-    ended = tuple(end for end in ledger.ended if end.at >= oldest)
-    if (len(spends), len(ended)) == (len(ledger.spends), len(ledger.ended)):
-        return ledger
-    return replace(ledger, spends=spends, ended=ended)
+    kept = replace(
+        ledger,
+        spends=tuple(spend for spend in ledger.spends if spend.at >= oldest),
+        ended=tuple(end for end in ledger.ended if end.at >= oldest),
+        past_resets=tuple(past for past in ledger.past_resets if past.at >= oldest),
+    )
+    return ledger if kept == ledger else kept
+
+
+def after_boot(ledger: Ledger, boot_id: str) -> tuple[Ledger, list[AuditEntry]]:
+    """Return the ledger as a start must see it: a reboot ends every DO NOT TOUCH, on record."""
+    left = tuple(one for one in ledger.untouchable if one.boot_id == boot_id)
+    records = [
+        entries.of_host(RecordKind.NOTE, f"the host was booted: {', '.join(one.gpus)} may be touched again")
+        for one in ledger.untouchable
+        if one not in left
+    ]
+    return (replace(ledger, untouchable=left), records) if records else (ledger, [])

@@ -14,32 +14,26 @@ from reclaimerd.daemon.admission import Admitted, Work, admit_all, trip_breaker
 from reclaimerd.daemon.counting import pruned, with_ends
 from reclaimerd.daemon.desk import Desk, Ticket
 from reclaimerd.daemon.draft import Draft
-from reclaimerd.daemon.driver_watch import watch_driver
-from reclaimerd.daemon.following import follow, late_releases
+from reclaimerd.daemon.drafting import Seen, bring_up, open_new
+from reclaimerd.daemon.faults import upsets
 from reclaimerd.daemon.joints import Joints
+from reclaimerd.daemon.looking import followed, take_look
+from reclaimerd.daemon.noting import note_alarms, note_late
 from reclaimerd.daemon.opening import Moment
-from reclaimerd.daemon.ordering import open_by_rule, open_ordered
 from reclaimerd.daemon.performing import take_outcomes
-from reclaimerd.daemon.plights import pids_in_exit, with_plights
-from reclaimerd.daemon.standing import (
-    end_pause,
-    hand_back,
-    leave_dry_plans,
-    make_dry,
-    settle_broken_off,
-)
+from reclaimerd.daemon.plights import with_plights
+from reclaimerd.daemon.resets import is_reset, open_gpus
+from reclaimerd.daemon.standing import hand_back
 from reclaimerd.daemon.state import State
 from reclaimerd.daemon.telling import tell_all
 from reclaimerd.errors import CorruptStoreError, RecordError
-from reclaimerd.judge.evaluate import Evaluation, alarms, evaluate
+from reclaimerd.judge.evaluate import evaluate
 from reclaimerd.judge.gate_context import GateContext
 from reclaimerd.judge.protections import protection_of
 from reclaimerd.model.audit_record import AuditEntry, RecordKind
-from reclaimerd.model.identity import IncidentId, ProcessRef
-from reclaimerd.model.incident import ActorKind, Incident, Stage
+from reclaimerd.model.incident import ActorKind, Stage
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import Policy
-from reclaimerd.model.ports import Look
 from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.verdict import Protection
@@ -79,12 +73,13 @@ class Cycle:
         began = self.joints.clock()
         if self.state.corrupt is not None:
             raise self.state.corrupt
-        look = self._look()
+        look = take_look(self.state, self.desk)
         self.looking = True
         try:
             snapshot = await self.joints.sampler.sample(look)
         finally:
             self.looking = False
+        snapshot = self._with_news(snapshot)
         async with self._turn:
             admitted, acts = await self._judge_and_act(snapshot, frozenset(look.pids))
         return PassReport(
@@ -94,49 +89,49 @@ class Cycle:
             seconds=self.joints.clock() - began,
         )
 
+    def _with_news(self, snapshot: Snapshot) -> Snapshot:
+        """Return the look with what the machine said since the last durable pass."""
+        known = (*self.state.faults.addresses, *(gpu.pci_address for gpu in snapshot.gpus))
+        news, events = self.joints.news.look(known)
+        if upsets(self.joints.news.fresh(events)):
+            self.joints.driver_changed()
+            self.state.wants_full_scan = True
+        return replace(snapshot, kernel_news=news, device_events=events)
+
     async def _judge_and_act(self, snapshot: Snapshot, looked: frozenset[int]) -> tuple[Admitted, int]:
         now = Moment(snapshot.at, snapshot.taken_at)
         snapshot, self.state.plight_memory = with_plights(
-            snapshot, self.state.plight_memory, self._followed(), self.joints.plight_settings(self.policy)
+            snapshot, self.state.plight_memory, followed(self.state), self.joints.plight_settings(self.policy)
         )
         evaluation = evaluate(snapshot, self.policy, self.state.sustained, self.joints.judge())
         self.state.snapshot, self.state.evaluation = snapshot, evaluation
         self.state.sustained = evaluation.sustained
         draft = Draft(dict(self.state.incidents), self.state.ledger)
         draft.owe(self.state.owed)
-        paused_until = end_pause(draft, now)
-        settle_broken_off(draft, now)
-        follow(draft, snapshot, evaluation, now)
-        driver_watch = watch_driver(
-            draft, snapshot, self.policy, (self.state.driver_watch, self.state.handed), now
-        )
+        seen = Seen(snapshot, evaluation, self.policy, now)
+        settled = bring_up(draft, seen, self.state, self.joints)
+        self.state.faults = settled.faults
         taken = self.desk.take(looked)
-        open_ordered(draft, taken, (snapshot, self.policy), now)
-        fresh: list[Incident] = []
-        if not self.joints.foreground:
-            fresh = open_by_rule(draft, evaluation, (snapshot, self.policy), self._handed_refs(), now)
-        if self.joints.dry_run:
-            make_dry(draft)
-        else:
-            leave_dry_plans(draft, self.policy, now)
+        fresh = open_new(draft, seen, taken, settled.faults.verdicts, (self.state, self.joints))
         context = self._context(draft, snapshot, now)
         trip_breaker(draft, fresh, context)
         said = dict(self.state.said)
         admitted = admit_all(draft, context, said, self.state.operator_fault)
-        for at in (paused_until, *(ticket.until for ticket in self.desk.under_way)):
+        for at in (settled.paused_until, *(ticket.until for ticket in self.desk.under_way)):
             admitted.wake(at)
-        late = self._note_late(draft, snapshot, now)
-        alarmed = self._note_alarms(draft, evaluation)
+        late = note_late(draft, self.state.handed, snapshot, now)
+        alarmed = note_alarms(draft, evaluation, self.state.alarmed)
         draft.put_ledger(pruned(draft.ledger, now.wall))
         work = await self._make_durable(draft, admitted.work, taken)
         if not self.state.record_fault:
             self.state.alarmed, self.state.said = alarmed, said
-            self.state.driver_watch = driver_watch
+            self.state.driver_watch = settled.driver_watch
+            self.joints.news.taken(snapshot.kernel_news, snapshot.device_events)
             for name in late:
                 del self.state.handed[name]
         await self._act(work, context)
-        self.state.wants_full_scan = self.state.wants_full_scan or admitted.wants_full_scan
-        tell_all(self.desk, self.state.incidents, (snapshot, now), admitted.refused)
+        self.state.wants_reset_look = self.state.wants_reset_look or admitted.wants_reset_look
+        tell_all(self.desk, self.state.incidents, (snapshot, now, self.state.ledger), admitted.refused)
         self._retire()
         return admitted, len(work)
 
@@ -165,22 +160,6 @@ class Cycle:
             hand_back(draft, why, Moment(self.joints.clock(), wall))
             await self._commit(draft)
 
-    def _look(self) -> Look:
-        open_refs = {ref for one in self.state.incidents.values() for ref in one.processes}
-        handed = {ref for one in self.state.handed.values() for ref in one.processes}
-        asked, self.state.asked_pids = self.state.asked_pids, set()
-        full_scan, self.state.wants_full_scan = self.state.wants_full_scan, False
-        return Look(
-            watch=tuple(sorted(open_refs | handed)),
-            pids=(*self.desk.pids(), *sorted(asked)),
-            kernel=(*pids_in_exit(self._followed(), self.state.snapshot), *sorted(asked)),
-            full_scan=full_scan,
-            deep=full_scan,
-        )
-
-    def _followed(self) -> tuple[Incident, ...]:
-        return (*self.state.incidents.values(), *self.state.handed.values())
-
     def _context(self, draft: Draft, snapshot: Snapshot, now: Moment) -> GateContext:
         return GateContext(
             policy=self.policy,
@@ -188,20 +167,28 @@ class Cycle:
             ledger=draft.ledger,
             now=now.mono,
             wall=now.wall,
-            started_mono=self.started_mono,
+            started_mono=self.settled_from(),
             ours=self.joints.ours(),
             foreground=self.joints.foreground,
             hold_file=self.joints.hold_file(self.policy),
             record_fault=self.state.record_fault,
             host_namespace=self.joints.host_namespace,
+            open_gpus=open_gpus(draft.incidents.values()),
         )
+
+    def settled_from(self) -> float:
+        """Return from when the settling time counts: our start, or the driver's last change of hands."""
+        changed = self.state.faults.changed_mono
+        return self.started_mono if changed is None else max(self.started_mono, changed)
 
     def context(self) -> GateContext | None:
         """Return what the gates would look at now, from the last look; None before the first."""
-        if self.state.snapshot is None:
-            return None
-        now = Moment(self.state.snapshot.at, self.state.snapshot.taken_at)
-        return self._context(Draft({}, self.state.ledger), self.state.snapshot, now)
+        return None if self.state.snapshot is None else self.context_of(self.state.snapshot)
+
+    def context_of(self, snapshot: Snapshot) -> GateContext:
+        """Return what the gates would look at with this look, and all else as it is now."""
+        draft = Draft(dict(self.state.incidents), self.state.ledger)
+        return self._context(draft, snapshot, Moment(snapshot.at, snapshot.taken_at))
 
     def protection_of(self, reading: ProcessReading) -> Protection | None:
         """Return why nobody may touch this process, by the last look; None when anyone may."""
@@ -212,6 +199,9 @@ class Cycle:
         """Perform what is durable, and put on record what came of it."""
         if not work:
             return
+        for item in [item for item in work if is_reset(item.permit)]:
+            self.joints.begin_reset(item.attempt.id)
+        work = [item for item in work if not is_reset(item.permit)]
         outcomes = await self.joints.executor.execute_all([item.permit for item in work])
         after = Draft(dict(self.state.incidents), self.state.ledger)
         after.owe(self.state.owed)
@@ -269,23 +259,6 @@ class Cycle:
     def _take(self, draft: Draft) -> None:
         self.state.incidents = dict(draft.incidents)
         self.state.ledger = draft.ledger
-
-    def _note_late(self, draft: Draft, snapshot: Snapshot, now: Moment) -> list[IncidentId]:
-        """Record whom death took after all of those handed over; their ends stay what they are."""
-        late = late_releases(self.state.handed, snapshot)
-        for incident, why in late:
-            draft.put(replace(incident, released_at=now.wall), [entries.late_release(incident, why)])
-        return [incident.id for incident, _ in late]
-
-    def _note_alarms(self, draft: Draft, evaluation: Evaluation) -> frozenset[str]:
-        now = frozenset(alarms(evaluation))
-        for text in sorted(now - self.state.alarmed):
-            draft.note(entries.of_host(RecordKind.ALARM, text))
-        return now
-
-    def _handed_refs(self) -> frozenset[ProcessRef]:
-        over = [one for one in self.state.incidents.values() if one.stage is Stage.HANDED_OVER]
-        return frozenset(ref for one in (*self.state.handed.values(), *over) for ref in one.processes)
 
     def _retire(self) -> None:
         """Let go of ended incidents; those handed over stay on a watch list for a late release."""

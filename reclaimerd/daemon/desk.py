@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from reclaimerd.daemon.opening import Order
 from reclaimerd.errors import ExitCode
 from reclaimerd.model.identity import IncidentId
-from reclaimerd.model.incident import Incident, OutcomeKind, Recipient, Stage
+from reclaimerd.model.incident import Incident, OutcomeKind, Recipient, Stage, Subject
 from reclaimerd.model.step import Reason
 
 Event = Mapping[str, object]
@@ -74,8 +74,8 @@ class Desk:
 
     def take(self, looked: frozenset[int]) -> list[Ticket]:
         """Return the waiting orders whose process this look was asked about, and count them as under way."""
-        taken = [ticket for ticket in self.waiting if ticket.order.pid in looked]
-        self.waiting = [ticket for ticket in self.waiting if ticket.order.pid not in looked]
+        taken = [ticket for ticket in self.waiting if _was_looked_at(ticket, looked)]
+        self.waiting = [ticket for ticket in self.waiting if not _was_looked_at(ticket, looked)]
         self.under_way.extend(taken)
         return taken
 
@@ -86,7 +86,8 @@ class Desk:
 
     def pids(self) -> tuple[int, ...]:
         """Return every pid that a waiting order names or takes along."""
-        return tuple(pid for ticket in self.waiting for pid in (ticket.order.pid, *ticket.members))
+        named = (one for one in self.waiting if one.order.gpu is None)
+        return tuple(pid for ticket in named for pid in (ticket.order.pid, *ticket.members))
 
     def refuse_waiting(self, text: str) -> None:
         """End the orders that no pass will take: there is none to be had now."""
@@ -104,14 +105,27 @@ class Desk:
         self.under_way = [ticket for ticket in self.under_way if ticket.exit_code is None]
 
 
+def _was_looked_at(ticket: Ticket, looked: frozenset[int]) -> bool:
+    return ticket.order.gpu is not None or ticket.order.pid in looked
+
+
 def gravest(codes: list[ExitCode]) -> ExitCode:
     """Return the code that several targets end with together: the gravest in the documented order."""
     return next((code for code in GRAVEST_FIRST if code in codes), ExitCode.OK)
 
 
+_RESET_IN_DOUBT = frozenset(
+    {OutcomeKind.RESET_NOT_VERIFIED, OutcomeKind.RESET_ABANDONED, OutcomeKind.FAILED},
+)
+"""After these nobody knows how the GPU is."""
+
+
 def exit_code_of(incident: Incident) -> ExitCode:
     """Return the exit code of an ended incident."""
     if incident.stage is Stage.HANDED_OVER:
+        tried = {one.outcome.kind for one in incident.attempts if one.outcome is not None}
+        if incident.subject is Subject.GPU and tried & _RESET_IN_DOUBT:
+            return ExitCode.UNVERIFIED
         denied = any(
             attempt.outcome is not None and attempt.outcome.kind is OutcomeKind.NOT_PERMITTED
             for attempt in incident.attempts

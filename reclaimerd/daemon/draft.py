@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from reclaimerd.model.audit_record import AuditEntry, RecordKind
 from reclaimerd.model.identity import IncidentId
 from reclaimerd.model.incident import Actor, ActorKind, Incident
-from reclaimerd.model.ledger import Ledger
+from reclaimerd.model.ledger import Ledger, SpendKind
 from reclaimerd.model.ports import Batch
 
 
@@ -88,12 +88,26 @@ class Draft:
             if _is_operators(incident.actor) and incident.released_at is None:
                 alone.incidents[name] = incident
                 alone.changed.add(name)
+        alone.put_ledger(_with_resets_of(self, alone.changed, ledger))
         alone.entries = [
             entry
             for entry in self.entries
             if _is_operators(entry.actor) and entry.kind is not RecordKind.LATE_RELEASE
         ]
         return alone
+
+
+def _with_resets_of(draft: Draft, incidents: set[IncidentId], ledger: Ledger) -> Ledger:
+    """Return the ledger with the resets of these incidents that the draft adds, and what they cost."""
+    runs = tuple(run for run in draft.ledger.resets if run.incident in incidents)
+    fresh = tuple(run for run in runs if all(run.id != kept.id for kept in ledger.resets))
+    if not fresh:
+        return ledger
+    costs = {(uuid, run.began_at) for run in fresh for uuid in run.gpus}
+    spends = tuple(
+        one for one in draft.ledger.spends if one.kind is SpendKind.RESET and (one.key, one.at) in costs
+    )
+    return replace(ledger, resets=ledger.resets + fresh, spends=ledger.spends + spends)
 
 
 def _is_operators(actor: Actor | None) -> bool:

@@ -4,7 +4,7 @@ Slow is not hung: only silence counts (`Silent`, cause unresponsive). A worker t
 or broke off is our own trouble and never drains a node.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from reclaimerd.daemon import entries
@@ -23,8 +23,11 @@ from reclaimerd.model.snapshot import (
     DriverState,
     Snapshot,
 )
+from reclaimerd.record.store import AbandonedWorker
 
 ACTOR_NAME = "driver-watch"
+DRIVER_ROLE = "nvml"
+"""The role of the workers that ask the driver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,17 @@ class DriverWatch:
     silent_since: float | None = None
     alarmed: bool = False
     asked: bool = False
+
+
+def taken_up(kept: Iterable[AbandonedWorker], alive: ProcessRef | None) -> DriverWatch:
+    """Return the watch that a restart goes on with: that of the silent worker which is still `alive`.
+
+    Without it (gone, or of another boot) the driver may have answered in between: the clock starts anew.
+    """
+    for one in kept:
+        if one.role == DRIVER_ROLE and one.ref == alive and one.silent_since is not None:
+            return DriverWatch(one.silent_since, one.alarmed)
+    return DriverWatch()
 
 
 def watch_driver(

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from reclaimerd.config.load import LoadedPolicy
 from reclaimerd.daemon.cycle import Cycle
+from reclaimerd.daemon.news import News
+from reclaimerd.daemon.reset_tasks import ResetTasks
 from reclaimerd.judge.protections import program_globs
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.policy import Policy
@@ -65,6 +67,8 @@ class Engine:
     """In the order of ROLES."""
     exits: ExitWatch
     me: ProcessRef
+    resets: ResetTasks
+    news: News
     stored: Stored = field(default_factory=Stored)
     taken_from: ProcessRef | None = None
     """The living writer that was ended with SIGKILL so that we could write: not on record yet."""
@@ -93,6 +97,8 @@ class Engine:
     async def close(self) -> None:
         """End the workers, the watch and the records; bounded, also when a worker is stuck."""
         self.exits.close()
+        await self.resets.stop()
+        self.news.close()
         await asyncio.gather(*(probe.close() for probe in self.probes))
         if self.recorder is not None:
             await self.recorder.close()

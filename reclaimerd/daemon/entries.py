@@ -4,12 +4,19 @@ from dataclasses import replace
 
 from reclaimerd.model.audit_record import AuditEntry, RecordKind
 from reclaimerd.model.incident import Actor, Attempt, Incident, Outcome
-from reclaimerd.model.step import GateAnswer, Permit, Refusal
+from reclaimerd.model.process import ProcessReading
+from reclaimerd.model.reset_run import ResetRun
+from reclaimerd.model.step import GateAnswer, Permit, Reason, Refusal
 
 
-def opened(incident: Incident) -> AuditEntry:
-    """Return the record of an incident's first appearance."""
-    return _of(incident, RecordKind.INCIDENT_OPENED, reason=incident.reason)
+def opened(incident: Incident, root: ProcessReading | None = None) -> AuditEntry:
+    """Return the record of an incident's first appearance.
+
+    Of a root in another pid namespace it names the pids there too: a container's owner knows no other.
+    """
+    entry = _of(incident, RecordKind.INCIDENT_OPENED, reason=incident.reason)
+    inner = root.ns_pids[1:] if root is not None else ()
+    return replace(entry, evidence=tuple(f"pid {pid} in a pid namespace of its own" for pid in inner))
 
 
 def intent(incident: Incident, attempt: Attempt, permit: Permit) -> AuditEntry:
@@ -72,3 +79,29 @@ def _of(incident: Incident, kind: RecordKind, reason: str) -> AuditEntry:
     return AuditEntry(
         kind=kind, incident=incident.id, actor=incident.actor, target=incident.target, reason=reason
     )
+
+
+def reset_step(
+    run: ResetRun, text: str, evidence: tuple[str, ...] = (), refusals: tuple[Reason, ...] = ()
+) -> AuditEntry:
+    """Return the record of one step of a reset, by the phase that it stands in."""
+    return replace(
+        _of_reset(run, RecordKind.RESET_STEP, text),
+        action=run.phase.value,
+        evidence=evidence,
+        refusals=refusals,
+    )
+
+
+def reset_alarm(run: ResetRun, text: str) -> AuditEntry:
+    """Return the record that calls a person: something of a reset could not be put right."""
+    return replace(_of_reset(run, RecordKind.ALARM, text), action=run.phase.value)
+
+
+def gpu_breaker_tripped(run: ResetRun, text: str) -> AuditEntry:
+    """Return the record that no reset of this GPU follows until a person says so."""
+    return _of_reset(run, RecordKind.BREAKER_TRIPPED, text)
+
+
+def _of_reset(run: ResetRun, kind: RecordKind, reason: str) -> AuditEntry:
+    return AuditEntry(kind=kind, incident=run.incident, attempt=run.id, actor=run.actor, reason=reason)

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from reclaimerd.errors import NoTargetError
 from reclaimerd.host.kernel_text import parse_hung_task
+from reclaimerd.judge.culprits import waits_for_namespace
 from reclaimerd.judge.exit_path import process_condition
 from reclaimerd.judge.plight import Beside, PlightMemory, PlightSettings, advance
 from reclaimerd.judge.signatures import lock_waited_for
@@ -124,10 +125,11 @@ async def collect(pid: int, ports: EvidencePorts, *, seconds: float = SECONDS) -
     """
     clerk = _Clerk(ports, ports.clock() + seconds)
     looks = await _sampled(pid, clerk)
-    plight = ports.plight(looks[-1].ref) or _judged(looks, ports.signatures)
+    kin = await _kin(looks[-1], clerk)
+    plight = ports.plight(looks[-1].ref) or _judged(looks, kin, ports.signatures)
     if plight is not None and ports.plight(plight.ref) is None:
         await _take(looks, pid, clerk, (LONGER_SAMPLES, LONGER_APART_SECONDS))
-        plight = _judged(looks, ports.signatures)
+        plight = _judged(looks, kin, ports.signatures)
     last = looks[-1]
     nothing = KernelLog((), "not read")
     log = await clerk.get("the kernel log", ports.log(), nothing)
@@ -191,13 +193,25 @@ async def _take(looks: list[KernelLook], pid: int, clerk: _Clerk, plan: tuple[in
                 return
 
 
-def _judged(looks: Sequence[KernelLook], signatures: tuple[Signature, ...]) -> Plight | None:
-    """Return what these looks alone amount to."""
+async def _kin(look: KernelLook, clerk: _Clerk) -> tuple[KernelLook, ...]:
+    """Return looks at those whom the init of a PID namespace may wait for, none for any other process."""
+    if not waits_for_namespace(look):
+        return ()
+    below: Sequence[int] = await clerk.get("its members", clerk.ports.children(look.ref.pid), ())
+    empty: Mapping[int, KernelAnswer] = {}
+    found = await clerk.get("its members", clerk.ports.looks(below[:_MOST_CHILDREN]), empty)
+    return tuple(one for one in found.values() if isinstance(one, KernelLook))
+
+
+def _judged(
+    looks: Sequence[KernelLook], kin: Sequence[KernelLook], signatures: tuple[Signature, ...]
+) -> Plight | None:
+    """Return what these looks alone amount to; `kin` are those whom it may wait for."""
     settings = PlightSettings(_GRACE_SECONDS, signatures=signatures)
     memory, plights = PlightMemory(), tuple[Plight, ...]()
     for look in looks:
-        plights, memory = advance(memory, [look], Beside(), settings, look.at)
-    return plights[0] if plights else None
+        plights, memory = advance(memory, [look, *kin], Beside(), settings, look.at)
+    return next((plight for plight in plights if plight.ref == looks[-1].ref), None)
 
 
 async def _chain(look: KernelLook, clerk: _Clerk) -> tuple[Link, ...]:
@@ -262,9 +276,7 @@ def _note_unread(look: KernelLook, missing: list[str]) -> None:
     """Say which stacks are not there, and what would help."""
     running = [str(task.tid) for task in look.tasks if task.state == "R"]
     if running:
-        shown = ", ".join(running[:8])
-        missing.append(
-            f"no stack shows for a task in R ({shown}): `reclaimctl evidence --perf` as root samples it"
-        )
+        what = f"no stack shows for a task in R ({', '.join(running[:8])})"
+        missing.append(f"{what}: `reclaimctl evidence {look.ref.pid} --perf` as root samples it")
     unread = {task.frames.why for task in look.tasks if not isinstance(task.frames, Known)}
     missing.extend(f"kernel stacks: {why}" for why in sorted(unread))

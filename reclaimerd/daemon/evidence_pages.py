@@ -12,7 +12,7 @@ from reclaimerd import __version__
 from reclaimerd.daemon.evidence import MOST_BYTES, Evidence
 from reclaimerd.host.proc_text import printable
 from reclaimerd.model.kernel import KernelLook, KernelTask
-from reclaimerd.model.process import ProcessReading
+from reclaimerd.model.process import DEAD_STATES, ProcessReading
 from reclaimerd.model.reading import Known, text_of
 
 SCHEMA = 1
@@ -42,7 +42,8 @@ def _size(page: Page) -> int:
 def _page(evidence: Evidence, most_tasks: int, most_lines: int) -> Page:
     last = evidence.looks[-1]
     order = sorted(last.tasks, key=_worst_first)
-    left_out = [f"{len(order) - most_tasks} more tasks"] if len(order) > most_tasks else []
+    unshown = last.task_count - min(len(order), most_tasks)
+    left_out = [f"{unshown} more tasks"] if unshown > 0 else []
     log = evidence.log.lines
     if len(log) > most_lines:
         left_out.append(f"{len(log) - most_lines} older kernel lines")
@@ -87,7 +88,7 @@ def _process(reading: ProcessReading | None, look: KernelLook) -> Page:
     page: Page = {
         "ppid": look.ppid,
         "ns_pids": list(look.ns_pids),
-        "threads": len(look.tasks),
+        "threads": look.task_count,
         "resident_bytes": look.resident_bytes,
         "dumping_core": look.dumping_core,
         "tracer_pid": look.tracer_pid,
@@ -145,7 +146,7 @@ def _text_lines(page: Mapping[str, Any]) -> list[str]:
     lines = [
         f"evidence of process {page['ref']} ({page['comm']}) on {page['host']}",
         f"taken {_moment(page['taken_at'])} by reclaimerd {page['reclaimerd']}, kernel {page['kernel']}",
-        f"verdict: {page['plight'] or 'nothing that leaves, waits or is held'}",
+        f"verdict: {page['plight'] or _nothing(page)}",
         *(f"  {sign}" for sign in page["signs"]),
         "",
         "PROCESS",
@@ -166,6 +167,14 @@ def _text_lines(page: Mapping[str, Any]) -> list[str]:
     lines += ["", "NOT HERE"]
     lines += [f"  {one}" for one in page["missing"]] or ["  nothing is missing"]
     return lines
+
+
+def _nothing(page: Mapping[str, Any]) -> str:
+    """Return why there is no verdict; a dead process is not a healthy one."""
+    states = {task["samples"][-1]["state"] for task in page["tasks"]}
+    if states and states <= DEAD_STATES:
+        return f"dead: it holds nothing, and its parent {page['process'].get('ppid')} has not reaped it yet"
+    return "nothing that leaves, waits or is held"
 
 
 def _task_lines(task: Mapping[str, Any]) -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.draft import Draft
 from reclaimerd.daemon.opening import Moment
+from reclaimerd.daemon.resets import in_flight
 from reclaimerd.daemon.standing import with_unknown_outcomes
 from reclaimerd.judge.endings import may_be_withdrawn, with_finding, withdrawn
 from reclaimerd.judge.evaluate import Evaluation
@@ -24,6 +25,7 @@ from reclaimerd.model.incident import (
     Stage,
     Subject,
 )
+from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import Scope
 from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.verdict import Ruling
@@ -34,7 +36,10 @@ _JOINABLE = (Stage.PENDING, Stage.WARNED, Stage.SUSPENDED, Stage.SIGTERM, Stage.
 def follow(draft: Draft, snapshot: Snapshot, evaluation: Evaluation, now: Moment) -> None:
     """Bring every open incident of the draft up to this look."""
     for incident in list(draft.incidents.values()):
-        if incident.ended or incident.subject is Subject.DRIVER:
+        if incident.ended or incident.subject is Subject.DRIVER or in_flight(incident.id, draft.ledger):
+            continue
+        if incident.subject is Subject.GPU:
+            draft.put(with_look(incident, snapshot))
             continue
         seen = _with_joined_heirs(draft, with_look(incident, snapshot), snapshot)
         seen = with_finding(seen, snapshot, now.wall)
@@ -73,7 +78,7 @@ def late_releases(handed: Mapping[IncidentId, Incident], snapshot: Snapshot) -> 
     """Return the handed-over incidents whose target died after all, with what was seen."""
     found = []
     for incident in handed.values():
-        if incident.subject is Subject.DRIVER:
+        if incident.subject is not Subject.PROCESS:
             continue
         gone = all(ref in snapshot.exited for ref in incident.processes)
         if not gone:
@@ -84,11 +89,13 @@ def late_releases(handed: Mapping[IncidentId, Incident], snapshot: Snapshot) -> 
     return found
 
 
-def resumed(incident: Incident, boot_id: str, now: Moment) -> tuple[Incident, list[AuditEntry]]:
+def resumed(
+    incident: Incident, boot_id: str, ledger: Ledger, now: Moment
+) -> tuple[Incident, list[AuditEntry]]:
     """Return a stored incident as a new start must see it, and the records of what changed.
 
-    An attempt that has no outcome becomes UNKNOWN: look again, never resend blindly. An incident
-    of another boot can only end.
+    An attempt that has no outcome becomes UNKNOWN: look again, never resend blindly; but a reset under
+    way goes on by its own record. An incident of another boot can only end.
     """
     if incident.boot_id != boot_id:
         proof = Proof(ProofKind.RELEASED_UNMEASURED, "the host was booted again; nothing was measured")
@@ -100,6 +107,8 @@ def resumed(incident: Incident, boot_id: str, now: Moment) -> tuple[Incident, li
             end_text=proof.text,
         )
         return ended, [entries.ended(ended)]
+    if in_flight(incident.id, ledger):
+        return incident, []
     return with_unknown_outcomes(incident, "we ended between intent and outcome", now)
 
 

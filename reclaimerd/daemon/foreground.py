@@ -83,6 +83,7 @@ async def _answer(
     loop: asyncio.Future[None] | None = None
     try:
         await _record_takeover(service)
+        await engine.resets.keep_off(engine.cycle.state.ledger)
         loop = asyncio.ensure_future(service.run())
         return await _before(loop, _answered(service, call, on_line))
     finally:
@@ -95,6 +96,8 @@ async def _answer(
             await engine.cycle.hand_back(
                 "the command was interrupted: no further step is taken", service.wall()
             )
+            if not choice.read_only:
+                await engine.resets.put_back(engine.cycle.state.ledger)
         await engine.close()
         if not choice.read_only:
             with suppress(ReclaimerdError, OSError):

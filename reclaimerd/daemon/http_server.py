@@ -27,6 +27,8 @@ MOST_CONNECTIONS = 64
 READ_SECONDS = 5.0
 WRITE_SECONDS = 10.0
 CLOSE_SECONDS = 1.0
+WORKING_SECONDS = 1.0
+"""A peer takes 2 s of silence for a daemon that is not there: before that it hears that we work on it."""
 _READ_BYTES = 4096
 """h11 bounds a head only while it is incomplete: pieces must be small beside that bound."""
 Body = Mapping[str, object]
@@ -140,7 +142,7 @@ class HttpServer:
             answer = refusal(400, f"this is no request that we understand: {error}", "", ExitCode.USAGE)
         else:
             method = call.method
-            answer = await self._answered(call)
+            answer = await self._answered_in_time(http, writer, call)
         if http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
         if answer.lines is None:
@@ -148,6 +150,19 @@ class HttpServer:
             return
         async with aclosing(answer.lines) as lines:
             await _write_lines(http, (reader, writer), lines)
+
+    async def _answered_in_time(
+        self, http: h11.Connection, writer: asyncio.StreamWriter, call: Call
+    ) -> Answer:
+        """Return the answer; for one that takes longer, 102 (RFC 2518, 10.1) goes ahead of it."""
+        coming = asyncio.ensure_future(self._answered(call))
+        try:
+            await asyncio.wait((coming,), timeout=WORKING_SECONDS)
+            if not coming.done() and http.their_http_version == b"1.1":
+                await _send(http, writer, h11.InformationalResponse(status_code=102, headers=[]))
+            return await coming
+        finally:
+            coming.cancel()
 
     async def _answered(self, call: Call) -> Answer:
         try:

@@ -1,13 +1,15 @@
 """What a pass joins: eyes, memory, hands, and what only `wiring` can know of this host."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from reclaimerd.daemon.news import News
 from reclaimerd.daemon.recording import RecordingPort
 from reclaimerd.judge.evaluate import JudgeContext
 from reclaimerd.judge.plight import PlightSettings
 from reclaimerd.judge.protections import Ours
-from reclaimerd.model.identity import IncidentId
+from reclaimerd.model.fault import XidEntry
+from reclaimerd.model.identity import AttemptId, IncidentId
 from reclaimerd.model.policy import Policy
 from reclaimerd.model.ports import ExecutorPort, SamplerPort
 
@@ -25,6 +27,14 @@ class Joints:
     clock: Callable[[], float]
     plight_settings: Callable[[Policy], PlightSettings]
     """Patience and known places in the kernel, by the policy in force."""
+    news: News
+    """The kernel's log and device events, until they are durable."""
+    xids: Mapping[int, XidEntry]
+    """The catalogue: what each Xid asks for."""
+    driver_changed: Callable[[], None]
+    """A GPU came, went or changed hands: whoever asks the driver must start anew."""
+    begin_reset: Callable[[AttemptId], None]
+    """Let the reset procedure take up a run that is durable; it goes on by itself, beside the passes."""
     forget: Callable[[IncidentId], None]
     """Let the hands drop what they kept of an incident that ended."""
     host_namespace: bool = True

@@ -20,11 +20,13 @@ from reclaimerd.daemon.groups import group_id
 from reclaimerd.daemon.http_server import Answer, Call, HttpServer, listen
 from reclaimerd.daemon.notify import notify, reloading
 from reclaimerd.daemon.pacing import Pacing
+from reclaimerd.daemon.past import read_stored
 from reclaimerd.daemon.service import Service
 from reclaimerd.daemon.this_host import sees_host_pids
 from reclaimerd.daemon.wiring import build
 from reclaimerd.errors import ConfigError, ExitCode, ReclaimerdError, UnsuitableHostError
 from reclaimerd.model.audit_record import RecordKind
+from reclaimerd.model.policy import Policy
 from reclaimerd.record import logs
 
 STATE_DIRECTORY = Path("/var/lib/reclaimerd")
@@ -42,13 +44,14 @@ class Options:
     paths: Paths
     once: bool
     dry_run: bool
+    restore: bool = False
 
 
 def main() -> None:
     """Run the daemon, and leave with its exit code."""
     options = _options(sys.argv[1:])
     try:
-        code = run(options)
+        code = restore(options) if options.restore else run(options)
     except ConfigError as error:
         sys.stderr.write("\n".join(error.faults) + "\n")
         code = error.exit_code
@@ -74,6 +77,39 @@ def run(options: Options) -> ExitCode:
         return asyncio.run(_serve(options))
     finally:
         lines.close()
+
+
+def restore(options: Options) -> ExitCode:
+    """Put back what a reset that was cut off had stopped, and end; for the service manager, after our end.
+
+    A reset whose tool may be running is left to itself: the next start goes on with it.
+    """
+    state_dir = options.paths.state_dir
+    if not any(not run.is_done for run in read_stored(state_dir).ledger.resets):
+        return ExitCode.OK
+    return asyncio.run(_restore(options))
+
+
+async def _restore(options: Options) -> ExitCode:
+    try:
+        loaded = await asyncio.to_thread(_load, options)
+    except ReclaimerdError as error:  # what was stopped must come back whatever the file says
+        sys.stderr.write(f"reclaimerd: {error}\nreclaimerd: putting back by the built-in policy\n")
+        loaded = LoadedPolicy(Policy())
+    pacing = Pacing(asyncio.get_running_loop().time)
+    engine = await build(options.paths, Choice(foreground=True), loaded, pacing.wake)
+    service = Service(engine, pacing)
+    try:
+        await engine.resets.put_back(engine.cycle.state.ledger)
+        left = [run.id for run in engine.cycle.state.ledger.resets if not run.is_done]
+        for name in left:
+            sys.stderr.write(
+                f"reclaimerd: reset {name}: its tool may be running, so nothing is put back yet\n"
+            )
+    finally:
+        await engine.close()
+        await asyncio.to_thread(_release, service)
+    return ExitCode.OK
 
 
 async def _serve(options: Options) -> ExitCode:
@@ -186,6 +222,9 @@ def _options(words: list[str]) -> Options:
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help=f"the policy (default {DEFAULT_PATH})")
     parser.add_argument("--once", action="store_true", help="make one pass and end")
+    parser.add_argument(
+        "--restore", action="store_true", help="put back what a reset that was cut off had stopped, and end"
+    )
     parser.add_argument("--dry-run", action="store_true", help="act on nothing, for nobody")
     parser.add_argument("--simulate", type=Path, metavar="DIR", help="a simulated GPU host, not this one")
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help=f"default {STATE_DIRECTORY}")
@@ -203,7 +242,7 @@ def _options(words: list[str]) -> Options:
         config=given.config,
         simulate=simulate,
     )
-    return Options(paths, once=given.once, dry_run=given.dry_run)
+    return Options(paths, once=given.once, dry_run=given.dry_run, restore=given.restore)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from reclaimerd.judge.evaluate import effective_mode
-from reclaimerd.model.identity import AttemptId, IncidentId, ProcessRef
+from reclaimerd.model.identity import AttemptId, GpuUuid, IncidentId, ProcessRef
 from reclaimerd.model.incident import Actor, ActorKind, Incident, Plan, Target
 from reclaimerd.model.policy import ListedStage, Mode, Policy, Rule, Scope
 from reclaimerd.model.process import ProcessReading
@@ -36,6 +36,8 @@ class Order:
     timeout_seconds: float | None = None
     scope: Scope = Scope.PROCESS
     expect_uid: int | None = None
+    gpu: GpuUuid | None = None
+    """A whole GPU is to be reset: then no process is named and `pid` is 0."""
 
 
 def new_incident_id(wall: float, token: Callable[[], str] = lambda: secrets.token_hex(3)) -> IncidentId:

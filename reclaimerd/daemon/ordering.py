@@ -5,12 +5,13 @@ from dataclasses import replace
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.desk import Ticket
 from reclaimerd.daemon.draft import Draft
+from reclaimerd.daemon.gpu_opening import ordered_reset
 from reclaimerd.daemon.opening import Moment, operator_incident, operator_plan, rule_incident, target_of
 from reclaimerd.errors import ExitCode
 from reclaimerd.judge.evaluate import Evaluation
 from reclaimerd.model.audit_record import RecordKind
-from reclaimerd.model.identity import ProcessRef
-from reclaimerd.model.incident import ActorKind, Incident, Plan
+from reclaimerd.model.identity import GpuUuid, ProcessRef
+from reclaimerd.model.incident import ActorKind, Incident, Plan, Subject
 from reclaimerd.model.policy import ListedStage, Policy, Scope
 from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.snapshot import Snapshot
@@ -38,7 +39,7 @@ def open_by_rule(
         members = members_of(reading, rule.scope, snapshot)
         target = target_of(reading, rule.scope, members, snapshot)
         incident = rule_incident(verdict, rule, target, policy, now)
-        draft.put(incident, [entries.opened(incident)])
+        draft.put(incident, [entries.opened(incident, reading)])
         fresh.append(incident)
     return fresh
 
@@ -47,6 +48,9 @@ def open_ordered(draft: Draft, tickets: list[Ticket], seen: tuple[Snapshot, Poli
     """Open, or join, an incident for each order; an order that has no target gets its end."""
     snapshot, policy = seen
     for ticket in tickets:
+        if ticket.order.gpu is not None:
+            _open_reset(draft, ticket, ticket.order.gpu, seen, now)
+            continue
         reading = snapshot.processes.get(ticket.order.pid)
         if reading is None or reading.is_released or _is_someone_else(ticket, reading):
             _no_process(draft, ticket, snapshot)
@@ -69,7 +73,25 @@ def open_ordered(draft: Draft, tickets: list[Ticket], seen: tuple[Snapshot, Poli
         target = target_of(reading, ticket.order.scope, members, snapshot)
         incident = operator_incident(ticket.order, target, policy, now)
         ticket.incident = incident.id
-        draft.put(incident, [entries.opened(incident)])
+        draft.put(incident, [entries.opened(incident, reading)])
+
+
+def _open_reset(
+    draft: Draft, ticket: Ticket, uuid: GpuUuid, seen: tuple[Snapshot, Policy], now: Moment
+) -> None:
+    """Open the incident of an ordered reset; two at once on one GPU can't be."""
+    if seen[0].gpu(uuid) is None:
+        _decline(draft, ticket, ExitCode.NO_TARGET, f"there is no GPU {uuid}")
+        return
+    open_now = (one for one in draft.incidents.values() if not one.ended and one.subject is Subject.GPU)
+    existing = next((one for one in open_now if uuid in one.target.gpus), None)
+    if existing is not None:
+        text = f"incident {existing.id} is about this GPU already ({existing.stage}); nothing was added"
+        _decline(draft, ticket, ExitCode.REFUSED, text)
+        return
+    incident = ordered_reset(ticket.order, uuid, seen, now)
+    ticket.incident = incident.id
+    draft.put(incident, [entries.opened(incident)])
 
 
 def members_of(

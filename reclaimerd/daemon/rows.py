@@ -8,6 +8,7 @@ from reclaimerd.model.snapshot import (
     Holder,
     Snapshot,
 )
+from reclaimerd.model.step import Reason
 from reclaimerd.model.verdict import Verdict
 
 Json = dict[str, object]
@@ -89,6 +90,18 @@ def note_on(holder: Holder) -> str:
     if holder.heir_of is not None:
         return f"holds the context of {holder.heir_of}, which is dead"
     return "" if isinstance(holder.used_bytes, Known) else text_of(holder.used_bytes)
+
+
+def reason_row(reason: Reason) -> Json:
+    """Return one refusal: its kind, the sentence, the mend, and who is concerned."""
+    return {
+        "kind": reason.kind.value,
+        "text": reason.text,
+        "mend": reason.mend,
+        "gpu": reason.gpu,
+        "pids": [ref.pid for ref in reason.processes],
+        "refs": [str(ref) for ref in reason.processes],
+    }
 
 
 def process_row(reading: ProcessReading) -> Json:

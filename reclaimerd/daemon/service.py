@@ -14,7 +14,9 @@ from typing import TypeVar
 
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.auto_evidence import AutoEvidence
+from reclaimerd.daemon.counting import after_boot
 from reclaimerd.daemon.cycle import Cycle
+from reclaimerd.daemon.driver_watch import DRIVER_ROLE
 from reclaimerd.daemon.engine import ROLES, Engine
 from reclaimerd.daemon.evidence_wiring import Investigator
 from reclaimerd.daemon.following import resumed
@@ -23,7 +25,6 @@ from reclaimerd.daemon.opening import Moment, Order
 from reclaimerd.daemon.pacing import Pacing
 from reclaimerd.daemon.rows import Json
 from reclaimerd.daemon.views import status_sentence
-from reclaimerd.daemon.wiring import reset_fault
 from reclaimerd.errors import CorruptStoreError, ReclaimerdError, RecordError, UnsuitableHostError
 from reclaimerd.model.audit_record import AuditEntry, RecordKind
 from reclaimerd.model.policy import Scope
@@ -79,17 +80,22 @@ class Service:
         changed = []
         records: list[AuditEntry] = []
         for stored in self.engine.stored.open_incidents:
-            incident, notes = resumed(stored, self.engine.me.boot_id, now)
+            incident, notes = resumed(stored, self.engine.me.boot_id, state.ledger, now)
             records += notes
             changed.append(incident)
             if not incident.ended:
                 state.incidents[incident.id] = incident
         boot_id = self.engine.me.boot_id
+        state.ledger, rebooted = after_boot(state.ledger, boot_id)
+        records += rebooted
         state.handed = {one.id: one for one in self.engine.stored.handed_over if one.boot_id == boot_id}
         policy = self.cycle.policy
         started = f"mode {policy.mode}, {len(policy.rules)} rules, policy {policy.source or policy.digest}"
         records.append(entries.of_host(RecordKind.STARTED, started))
-        await self.cycle.joints.recorder.commit(Batch(incidents=tuple(changed), entries=tuple(records)))
+        await self.cycle.joints.recorder.commit(
+            Batch(incidents=tuple(changed), ledger=state.ledger, entries=tuple(records))
+        )
+        await self.engine.resets.resume(state.ledger)
 
     async def run(self, *, once: bool = False) -> None:
         """Make passes until asked to stop; `once` makes one. READY is said after the first.
@@ -97,6 +103,7 @@ class Service:
         Raises CorruptStoreError, and for the first pass UnsuitableHostError.
         """
         watchdog = watchdog_seconds()
+        self.engine.news.watch(self.pacing.wake)
         while not self.pacing.stopping:
             began = self.cycle.joints.clock()
             wake_at = await self._until_stopped(self._one_pass(began), began)
@@ -125,10 +132,14 @@ class Service:
                 with suppress(asyncio.CancelledError):
                     await task
 
-    async def look(self, *, pids: tuple[int, ...] = (), full_scan: bool = False, seconds: float) -> bool:
+    async def look(
+        self, *, pids: tuple[int, ...] = (), full_scan: bool = False, reset: bool = False, seconds: float
+    ) -> bool:
         """Ask for a fresh pass and wait for it; tell whether one succeeded within the limit."""
-        self.cycle.state.asked_pids |= set(pids)
-        self.cycle.state.wants_full_scan = self.cycle.state.wants_full_scan or full_scan
+        state = self.cycle.state
+        state.asked_pids |= set(pids)
+        state.wants_full_scan = state.wants_full_scan or full_scan
+        state.wants_reset_look = state.wants_reset_look or reset
         # A pass that is under way began before we asked: its successor is the fresh one.
         after = self.pacing.passes + (1 if self._in_pass else 0)
         self.pacing.wake()
@@ -165,10 +176,6 @@ class Service:
             "last_pass": {"at": self.last_pass_at, "seconds": round(self.last_pass_seconds, 6)},
             "last_error": self.last_error,
         }
-
-    def reset_runnable(self) -> str:
-        """Return why the vendor's reset tool can't be run here, or ""."""
-        return reset_fault(self.engine)
 
     async def stop(self) -> None:
         """Put the end on record and close everything; bounded, also with a stuck worker."""
@@ -222,6 +229,7 @@ class Service:
         self.last_pass_at, self.last_pass_seconds = self.wall(), report.seconds
         await self.pacing.passed()
         self._collect_evidence()
+        await self.engine.resets.look_after()
         await self._remember(force=False)
         if report.at_once:
             return began
@@ -257,11 +265,7 @@ class Service:
         """Keep who holds what, and the workers, for the next start; not more often than it pays."""
         recorder = self.engine.recorder
         now = self.cycle.joints.clock()
-        abandoned = tuple(
-            AbandonedWorker(role, probe.left_if_we_end)
-            for role, probe in zip(ROLES, self.engine.probes, strict=True)
-            if probe.left_if_we_end is not None
-        )
+        abandoned = self._left_if_we_end()
         # A new worker at once: it may hang just when we are killed, and must be found again.
         in_time = now >= self._remembered_at + REMEMBER_EVERY_SECONDS or abandoned != self._workers
         if recorder is None or not (force or in_time):
@@ -276,3 +280,13 @@ class Service:
             self._warn("memory_not_kept", error=str(error))
             return
         self._remembered, self._remembered_at, self._workers = kept, now, abandoned
+
+    def _left_if_we_end(self) -> tuple[AbandonedWorker, ...]:
+        """Return the workers that may outlive us, each with the clock of its silence."""
+        alarmed = self.cycle.state.driver_watch.alarmed
+        return tuple(
+            AbandonedWorker(role, ref, since, alarmed=alarmed and role == DRIVER_ROLE and since is not None)
+            for role, probe in zip(ROLES, self.engine.probes, strict=True)
+            if (ref := probe.left_if_we_end) is not None
+            for since in (probe.silent_since,)
+        )

@@ -9,12 +9,13 @@ from dataclasses import replace
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.draft import Draft
 from reclaimerd.daemon.opening import Moment
+from reclaimerd.daemon.resets import in_flight
 from reclaimerd.judge.endings import handed_over, may_be_withdrawn, withdrawn
 from reclaimerd.judge.evaluate import effective_mode
 from reclaimerd.judge.steps import with_outcome
 from reclaimerd.model.audit_record import AuditEntry, RecordKind
 from reclaimerd.model.incident import ActorKind, Incident, Outcome, OutcomeKind, Recipient
-from reclaimerd.model.policy import Mode, Policy
+from reclaimerd.model.policy import FaultRule, Mode, Policy, Rule
 
 
 def end_pause(draft: Draft, now: Moment) -> float | None:
@@ -32,6 +33,8 @@ def end_pause(draft: Draft, now: Moment) -> float | None:
 def settle_broken_off(draft: Draft, now: Moment) -> None:
     """Give every open attempt of an earlier pass its outcome: unknown, so that nothing is sent again."""
     for incident in list(draft.incidents.values()):
+        if in_flight(incident.id, draft.ledger):
+            continue
         settled, records = with_unknown_outcomes(incident, "the pass broke off after the intent", now)
         if records:
             draft.put(settled, records)
@@ -51,7 +54,8 @@ def with_unknown_outcomes(incident: Incident, why: str, now: Moment) -> tuple[In
 
 def leave_dry_plans(draft: Draft, policy: Policy, now: Moment) -> None:
     """Stand down what was planned dry by a rule that enforces now: it would be judged dry for ever."""
-    enforcing = {rule.name for rule in policy.rules if effective_mode(policy, rule) is Mode.ENFORCE}
+    rules: tuple[Rule | FaultRule, ...] = (*policy.rules, *policy.fault_rules)
+    enforcing = {rule.name for rule in rules if effective_mode(policy, rule) is Mode.ENFORCE}
     for incident in list(draft.incidents.values()):
         dry = incident.plan.dry_run and incident.actor.name in enforcing
         if dry and not incident.ended and may_be_withdrawn(incident):
@@ -63,6 +67,8 @@ def hand_back(draft: Draft, why: str, now: Moment) -> None:
     """End every open incident of operators' where it is: who ordered it went away, and no step may follow."""
     for incident in list(draft.incidents.values()):
         if incident.ended or incident.actor.kind is not ActorKind.OPERATOR:
+            continue
+        if in_flight(incident.id, draft.ledger):  # its reset goes on without whoever asked for it
             continue
         settled, records = with_unknown_outcomes(incident, why, now)
         ended = handed_over(settled, Recipient.OPERATOR, why, now.wall)

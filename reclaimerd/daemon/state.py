@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from reclaimerd.daemon.draft import Owed
 from reclaimerd.daemon.driver_watch import DriverWatch
+from reclaimerd.daemon.faults import FaultMemory
 from reclaimerd.errors import CorruptStoreError
 from reclaimerd.judge.evaluate import Evaluation
 from reclaimerd.judge.plight import PlightMemory
@@ -32,6 +33,8 @@ class State:
     owed: Owed = field(default_factory=Owed)
     corrupt: CorruptStoreError | None = None
     wants_full_scan: bool = False
+    wants_reset_look: bool = False
     asked_pids: set[int] = field(default_factory=set)
     plight_memory: PlightMemory = field(default_factory=PlightMemory)
+    faults: FaultMemory = field(default_factory=FaultMemory)
     driver_watch: DriverWatch = field(default_factory=DriverWatch)

@@ -99,7 +99,7 @@ def row_of(watched: Watched) -> StuckRow | None:
         touch_text=suspect.touch_text,
         signature="" if plight is None else plight.signature,
         fault_domain="" if plight is None or not plight.signature else plight.fault_domain.value,
-        tasks=suspect.task_count,
+        tasks=suspect.look.task_count,
         states=_states(looks[-1]),
         stack=_stack(looks),
     )

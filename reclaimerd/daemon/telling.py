@@ -4,10 +4,12 @@ from collections.abc import Mapping
 
 from reclaimerd.daemon.desk import Desk, Ticket, exit_code_of
 from reclaimerd.daemon.opening import Moment
+from reclaimerd.daemon.rows import reason_row
 from reclaimerd.errors import ExitCode
 from reclaimerd.judge.exit_path import live_tasks, state_word
 from reclaimerd.model.identity import IncidentId
-from reclaimerd.model.incident import Attempt, Incident
+from reclaimerd.model.incident import Attempt, Incident, Subject
+from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.step import Refusal
 
@@ -15,7 +17,7 @@ from reclaimerd.model.step import Refusal
 def tell_all(
     desk: Desk,
     incidents: Mapping[IncidentId, Incident],
-    seen: tuple[Snapshot, Moment],
+    seen: tuple[Snapshot, Moment, Ledger],
     refused: Mapping[IncidentId, Refusal],
 ) -> None:
     """Give each order under way its new lines; an ended incident ends its orders."""
@@ -69,8 +71,19 @@ def task_lines(incident: Incident, snapshot: Snapshot) -> list[dict[str, object]
     return lines
 
 
-def _tell(ticket: Ticket, incident: Incident, seen: tuple[Snapshot, Moment]) -> None:
-    snapshot, now = seen
+def _waits_for(incident: Incident, snapshot: Snapshot, ledger: Ledger) -> str:
+    """Return what an open incident waits for now, in words."""
+    run = next((one for one in ledger.resets if one.incident == incident.id and not one.told), None)
+    if run is not None:
+        return f"reset: {run.phase.replace('_', ' ')}" + (f": {run.text}" if run.text else "")
+    texts = "; ".join(str(line["text"]) for line in task_lines(incident, snapshot))
+    if texts:
+        return texts
+    return "the gate is asked" if incident.subject is Subject.GPU else "gone; waiting for proof"
+
+
+def _tell(ticket: Ticket, incident: Incident, seen: tuple[Snapshot, Moment, Ledger]) -> None:
+    snapshot, now, ledger = seen
     told = ticket.told
     if told == 0:
         ticket.tell(_line("opened", ticket, incident, f"incident {incident.id}: {incident.target.command}"))
@@ -93,9 +106,7 @@ def _tell(ticket: Ticket, incident: Incident, seen: tuple[Snapshot, Moment]) -> 
         ticket.tasks = tuple(task_lines(incident, snapshot))
         ticket.tell(_line("left", ticket, incident, ticket.text, now))
         return
-    word = (
-        "; ".join(str(line["text"]) for line in task_lines(incident, snapshot)) or "gone; waiting for proof"
-    )
+    word = _waits_for(incident, snapshot, ledger)
     if word != ticket.last_word:
         ticket.last_word = word
         ticket.tell(_line("waiting", ticket, incident, word, now))
@@ -134,13 +145,5 @@ def result_row(ticket: Ticket) -> dict[str, object]:
         "incident": ticket.incident,
         "stages": list(ticket.stages),
         "tasks": list(ticket.tasks),
-        "reasons": [
-            {
-                "kind": reason.kind.value,
-                "text": reason.text,
-                "mend": reason.mend,
-                "pids": [ref.pid for ref in reason.processes],
-            }
-            for reason in ticket.reasons
-        ],
+        "reasons": [reason_row(reason) for reason in ticket.reasons],
     }

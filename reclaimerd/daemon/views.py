@@ -7,10 +7,11 @@ from reclaimerd.daemon.cycle import Cycle
 from reclaimerd.daemon.rows import Json, gpu_row, holder_row, how_seen, note_on, process_row
 from reclaimerd.daemon.telling import stages_of
 from reclaimerd.judge.signatures import ab_ba
-from reclaimerd.model.incident import ENDS, Incident
+from reclaimerd.model.incident import ENDS, Incident, Subject
 from reclaimerd.model.ledger import SpendKind
 from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.reading import known_or_none
+from reclaimerd.model.reset_run import ResetRun
 from reclaimerd.model.snapshot import (
     DriverReading,
     DriverState,
@@ -48,6 +49,22 @@ def status_view(cycle: Cycle, facts: Mapping[str, object]) -> Json:
         "incidents": [incident_row(one, snapshot) for one in cycle.state.incidents.values()],
         "handed_over": [one.id for one in cycle.state.handed.values()],
         "budget": _budget_left(cycle),
+        "faults": [
+            {"gpu": one.gpu, "rule": one.rule, "ruling": one.ruling.value, "text": one.text}
+            for one in cycle.state.faults.verdicts
+        ],
+        "xids": [
+            {"gpu": one.gpu, "code": one.code, "class": one.fault.word, "count": one.count, "at": one.at}
+            for one in ledger.xids
+        ],
+        "not_watched": list(cycle.joints.news.faults()),
+        "resets": [reset_row(run) for run in ledger.resets],
+        "do_not_touch": [
+            {"gpus": list(one.gpus), "since": one.since, "why": one.why} for one in ledger.untouchable
+        ],
+        "gpu_breakers": [
+            {"gpu": one.gpu, "reason": one.reason, "since": one.since} for one in ledger.gpu_breakers
+        ],
     }
     if snapshot is None:
         view |= {"driver": {"state": "not read yet", "text": "no look yet"}, "gpus": [], "skipped": []}
@@ -61,6 +78,19 @@ def status_view(cycle: Cycle, facts: Mapping[str, object]) -> Json:
     view |= facts
     view["attention"] = _attention(cycle, hold)
     return view
+
+
+def reset_row(run: ResetRun) -> Json:
+    """Return one reset under way: where it stands and what it changed."""
+    return {
+        "id": run.id,
+        "incident": run.incident,
+        "gpus": list(run.gpus),
+        "phase": run.phase.value,
+        "since": run.phase_at,
+        "text": run.text,
+        "changed": [f"{one.kind} {one.name}: {one.state}" for one in run.changes],
+    }
 
 
 def status_sentence(cycle: Cycle) -> str:
@@ -208,10 +238,15 @@ def incident_row(incident: Incident, snapshot: Snapshot | None) -> Json:
     }
 
 
+def _who(incident: Incident) -> str:
+    root = incident.target.root.pid
+    return incident.target.command if incident.subject is Subject.GPU else f"pid {root}"
+
+
 def _settling_left(cycle: Cycle) -> float:
     if cycle.joints.foreground:
         return 0.0
-    passed = cycle.joints.clock() - cycle.started_mono
+    passed = cycle.joints.clock() - cycle.settled_from()
     return round(max(0.0, cycle.policy.gates.settling_seconds - passed), 1)
 
 
@@ -220,8 +255,10 @@ def _budget_left(cycle: Cycle) -> Json:
     done = [s for s in cycle.state.ledger.spends if not s.dry_run and wall - s.at < _DAY_SECONDS]
     workloads = sum(1 for spend in done if spend.kind is SpendKind.WORKLOAD)
     drains = sum(1 for spend in done if spend.kind is SpendKind.DRAIN)
+    resets = len({spend.at for spend in done if spend.kind is SpendKind.RESET})
     budgets = cycle.policy.budgets
     return {
+        "resets_left_today": max(0, budgets.resets_per_day - resets),
         "workloads_left_today": max(0, budgets.workloads_per_day - workloads),
         "drains_left_today": max(0, budgets.drains_per_day - drains),
     }
@@ -236,6 +273,14 @@ def _attention(cycle: Cycle, hold: str) -> list[str]:
         found.append(f"the breaker tripped ({state.ledger.breaker.reason}); a person must close it")
     if hold:
         found.append(f"{hold} stops every act by rule")
+    found += [
+        f"DO NOT TOUCH {', '.join(left.gpus)}: {left.why}; reboot the node"
+        for left in state.ledger.untouchable
+    ]
+    found += [
+        f"no reset of {one.gpu} any more: {one.reason}; a person looks at it, then reclaimctl resume --gpu"
+        for one in state.ledger.gpu_breakers
+    ]
     if state.snapshot is not None and state.snapshot.driver.state in (
         DriverState.UNRESPONSIVE,
         DriverState.UNKNOWN,
@@ -246,8 +291,7 @@ def _attention(cycle: Cycle, hold: str) -> list[str]:
         deadlock = ab_ba(state.snapshot.plights.values(), state.snapshot.kernel)
         found += [deadlock] if deadlock is not None else []
     found += [
-        f"incident {one.id} (pid {one.target.root.pid}) was handed over: {one.end_text}"
-        for one in state.handed.values()
+        f"incident {one.id} ({_who(one)}) was handed over: {one.end_text}" for one in state.handed.values()
     ]
     found += sorted(state.alarmed)
     return found

@@ -7,37 +7,34 @@ in who waits for whom, and a reader opens no store for writing.
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from reclaimerd.act.drain_hook import DrainFile, drain_request
-from reclaimerd.act.executor import Executor
-from reclaimerd.act.members import Admitted, NotAdmitted
-from reclaimerd.act.reset import VendorReset, tool_fault
 from reclaimerd.config.load import LoadedPolicy
 from reclaimerd.config.user_patterns import compile_patterns
+from reclaimerd.config.xids import load_xids
 from reclaimerd.daemon.cycle import Cycle
+from reclaimerd.daemon.driver_watch import taken_up
 from reclaimerd.daemon.engine import ROLES, Choice, Current, Engine, Paths, sampler_settings
 from reclaimerd.daemon.groups import group_id
 from reclaimerd.daemon.joints import Joints
 from reclaimerd.daemon.last_look import Judged, LastLooker
+from reclaimerd.daemon.looking import OneAtATime
 from reclaimerd.daemon.past import read_stored
 from reclaimerd.daemon.patience import settings_by_policy
 from reclaimerd.daemon.recording import LoggedRecorder, RecordingPort
+from reclaimerd.daemon.reset_procedure import ResetProcedure
+from reclaimerd.daemon.reset_tasks import ResetTasks
 from reclaimerd.daemon.state import State
-from reclaimerd.daemon.this_host import host_name, read_ancestors, read_boot_id, read_own_ref, sees_host_pids
+from reclaimerd.daemon.this_host import read_ancestors, read_boot_id, read_own_ref, sees_host_pids
+from reclaimerd.daemon.wiring_eyes import build_news, build_reset_eyes, starting_anew
+from reclaimerd.daemon.wiring_hands import HandParts, build_executor, build_reset, build_tool, sweep
 from reclaimerd.daemon.writing import MadeNothing, claim_writer, has_living_writer
-from reclaimerd.errors import RecordError
-from reclaimerd.host.child import Finished, Overran, run_bounded
-from reclaimerd.host.files import ensure_directory
 from reclaimerd.judge.evaluate import JudgeContext
-from reclaimerd.judge.exit_path import state_word
 from reclaimerd.judge.protections import Ours
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.policy import Policy, WorkerSettings
-from reclaimerd.model.snapshot import Snapshot
-from reclaimerd.model.step import DrainRequest, Step
 from reclaimerd.observe.exits import ExitWatch
 from reclaimerd.observe.probe import Probe
 from reclaimerd.observe.sampler import Sampler
@@ -84,7 +81,7 @@ async def build(
     exits = ExitWatch(lambda _ref: wake())
     clocks = (time.monotonic, time.time)
     sampler = Sampler(nvml, procfs, sampler_settings(policy, boot_id), exits, clocks)
-    engine = _Unfinished(paths, choice, Current(loaded), sampler, (nvml, procfs, door), exits, me)
+    engine = _Unfinished(paths, choice, Current(loaded), sampler, (nvml, procfs, door), exits, me, wake)
     try:
         return await _finish(engine)
     except BaseException:
@@ -103,6 +100,7 @@ class _Unfinished:
     probes: Probes
     exits: ExitWatch
     me: ProcessRef
+    wake: Callable[[], None]
 
 
 async def _finish(part: _Unfinished) -> Engine:
@@ -128,10 +126,22 @@ async def _finish(part: _Unfinished) -> Engine:
         if stored.abandoned and not await has_living_writer(part.paths.state_dir, part.probes[1]):
             await _adopt(part, stored)
     holder: list[Cycle] = []
+    tasks: list[ResetTasks] = []
     looker = LastLooker(part.probes[1], lambda: _judged(holder[0]))
-    executor = _executor(part, looker, recorder, holder)
+    hands = _hands_of(part, recorder, holder)
+    executor = build_executor(hands, looker)
+    tool = build_tool(hands)
+    if not part.choice.read_only:
+        await sweep(tool, stored.ledger)
+    part.sampler.use_reset_eyes(build_reset_eyes(part.paths, part.probes, hands.policy, tool.fault))
+    sampler = OneAtATime(part.sampler)
+    news = build_news(part.paths, stored.ledger, part.me.boot_id)
     joints = Joints(
-        sampler=part.sampler,
+        sampler=sampler,
+        news=news,
+        xids=load_xids(),
+        driver_changed=starting_anew(part.probes[0]),
+        begin_reset=lambda run: tasks[0].begin(run),  # noqa: PLW0108  # it is built after this
         recorder=recording,
         executor=executor,
         judge=_judge_of(part),
@@ -144,8 +154,10 @@ async def _finish(part: _Unfinished) -> Engine:
         foreground=part.choice.foreground,
         dry_run=part.choice.dry_run,
     )
-    cycle = Cycle(part.current.loaded.policy, joints, State(ledger=stored.ledger))
+    watch = taken_up(stored.abandoned, part.probes[0].abandoned)
+    cycle = Cycle(part.current.loaded.policy, joints, State(ledger=stored.ledger, driver_watch=watch))
     holder.append(cycle)
+    tasks.append(ResetTasks(ResetProcedure(build_reset(hands, tool, sampler, news)), part.wake))
     return Engine(
         part.paths,
         part.choice,
@@ -156,6 +168,8 @@ async def _finish(part: _Unfinished) -> Engine:
         part.probes,
         part.exits,
         part.me,
+        tasks[0],
+        news,
         stored=stored,
         taken_from=taken_from,
     )
@@ -174,13 +188,16 @@ def standing_hold_file(policy: Policy) -> str:
     return ""
 
 
-def reset_fault(engine: Engine) -> str:
-    """Return why the vendor's reset tool can't be run here, or ""."""
-    simulate = engine.paths.simulate
-    if simulate is not None:
-        return tool_fault(str(simulate / "nvidia-smi"), any_owner=True)
-    fault = tool_fault(engine.cycle.policy.nvidia_smi)
-    return fault or "the tool can't be placed outside our cgroup yet, so no reset is run on a real host"
+def _hands_of(part: _Unfinished, recorder: Recorder | None, holder: list[Cycle]) -> HandParts:
+    return HandParts(
+        paths=part.paths,
+        boot_id=part.me.boot_id,
+        policy=lambda: part.current.loaded.policy,
+        cycle=lambda: holder[0],
+        nvml=part.probes[0],
+        procfs=part.probes[1],
+        recorder=recorder,
+    )
 
 
 def _places(part: _Unfinished) -> Places:
@@ -197,7 +214,7 @@ async def _adopt(part: _Unfinished, stored: Stored) -> None:
     roles = dict(zip(ROLES, part.probes, strict=True))
     for kept in stored.abandoned:
         if kept.ref.boot_id == part.me.boot_id and kept.role in roles:
-            await roles[kept.role].adopt_abandoned(kept.ref)
+            await roles[kept.role].adopt_abandoned(kept.ref, kept.silent_since)
 
 
 def _command(role: str, simulate: Path | None) -> Callable[[int], list[str]]:
@@ -242,45 +259,3 @@ def _judged(cycle: Cycle) -> Judged:
         raise RuntimeError("a last look before the first look")
     hold = standing_hold_file(cycle.policy)
     return Judged(cycle.policy, cycle.state.snapshot, cycle.joints.ours(), hold)
-
-
-def _executor(
-    part: _Unfinished, looker: LastLooker, recorder: Recorder | None, holder: list[Cycle]
-) -> Executor:
-    policy = part.current.loaded.policy
-    simulated = part.paths.simulate is not None
-    tool = policy.nvidia_smi if part.paths.simulate is None else str(part.paths.simulate / "nvidia-smi")
-
-    async def members(step: Step, pids: tuple[int, ...]) -> Admitted | NotAdmitted:
-        found = await looker.members(step, pids)
-        return NotAdmitted(found) if isinstance(found, str) else Admitted(found)
-
-    async def run(
-        argv: Sequence[str], *, deadline_seconds: float, kill_at_deadline: bool
-    ) -> Finished | Overran:
-        return await run_bounded(argv, deadline_seconds=deadline_seconds, kill_at_deadline=kill_at_deadline)
-
-    async def write(path: Path, content: bytes) -> None:
-        if recorder is None:
-            raise RecordError("this engine only reads and writes no request")
-        await recorder.off_loop(lambda: ensure_directory(path.parent, 0o700), "making the drain directory")
-        await recorder.write_file(path, content)
-
-    directory = Path(policy.drain.directory) if policy.drain.directory else part.paths.state_dir / "drain"
-    return Executor(
-        look_again=looker,
-        judge_members=members,
-        reset=VendorReset(tool, policy.ladder.reset_seconds, run, placed_outside=False, simulated=simulated),
-        drain=DrainFile(directory, write),
-        describe=lambda step: _describe(step, holder[0].state.snapshot),
-        boot_id=part.me.boot_id,
-    )
-
-
-def _describe(step: Step, snapshot: Snapshot | None) -> DrainRequest:
-    evidence = []
-    for ref in step.targets:
-        reading = snapshot.process(ref) if snapshot is not None else None
-        if reading is not None:
-            evidence.append(f"pid {ref.pid}: {state_word(reading)}")
-    return drain_request(step, host=host_name(), asked_at=time.time(), evidence=tuple(evidence))

@@ -49,7 +49,7 @@ class NvmlDesk:
         self._port: NvmlPort | None = None
 
     def answer(self, op: str, args: Args, emit: Emit) -> None:
-        """Answer `host`, `host_twice` (apart_ms) and `close`."""
+        """Answer `host`, `host_twice` (apart_ms), `reset_facts` and `close`."""
         match op:
             case "host":
                 emit(self._host())
@@ -57,6 +57,9 @@ class NvmlDesk:
                 emit(self._host())
                 time.sleep(_number(args, "apart_ms") / 1000)
                 emit(self._host())
+            case "reset_facts":
+                for facts in self._opened().read_reset_facts():
+                    emit(to_wire(facts))
             case "close":
                 if self._port is not None:
                     self._port.close()
@@ -65,9 +68,12 @@ class NvmlDesk:
                 raise ValueError(f"the nvml worker knows no {op!r}")
 
     def _host(self) -> object:
+        return to_wire(self._opened().read_host())
+
+    def _opened(self) -> NvmlPort:
         if self._port is None:
             self._port = self._open()
-        return to_wire(self._port.read_host())
+        return self._port
 
 
 class Heartbeat:
@@ -134,7 +140,7 @@ class ProcfsDesk:
                 emit(self._start_of(_number(args, "pid")))
             case "stack":
                 emit({"stack": read_stack(_number(args, "pid"))})
-            case "kernel" | "kernel_scan" | "kernel_log":
+            case "kernel" | "kernel_scan" | "kernel_log" | "kernel_facts" | "kernel_threads":
                 from reclaimerd.daemon.worker_kernel import answer_kernel  # noqa: PLC0415  # lazy as above
 
                 with Heartbeat(emit) as beat:

@@ -23,9 +23,9 @@ class MadeNothing:
     """The recorder of an engine that only reads: what it was shown may be said, and nothing done."""
 
     async def commit(self, batch: Batch) -> None:
-        """Refuse whatever an act needs; an alarm that was merely seen is told to the reader instead."""
+        """Refuse whatever an act needs; what was merely seen (an alarm, an Xid) is told and not kept."""
         acts = any(entry.incident is not None or entry.actor is not None for entry in batch.entries)
-        if acts or batch.incidents or batch.ledger is not None:
+        if acts or batch.incidents:
             raise RecordError(_READS_ONLY)
 
     def fault(self) -> str:
@@ -69,6 +69,15 @@ async def claim_writer(
             "wait for it, restart the service, or add --takeover, which ends it with SIGKILL",
         )
     return ended
+
+
+async def read_start_ticks(procfs: Probe, pid: int) -> int | None:
+    """Return when a process started (clock ticks since boot); None when that can't be told."""
+    answer = await procfs.ask("start_of", {"pid": pid})
+    if not isinstance(answer, Answered) or not isinstance(answer.parts[0], dict):
+        return None
+    ticks = answer.parts[0].get("start_ticks")
+    return ticks if isinstance(ticks, int) else None
 
 
 async def has_living_writer(state_dir: Path, procfs: Probe) -> bool:

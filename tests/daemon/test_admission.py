@@ -41,6 +41,7 @@ from tests.builders import (
     an_incident,
 )
 from tests.fakes import Rig, a_rig
+from tests.judge.reset_builders import ready
 
 CALM = a_policy(
     gates=GateSettings(settling_seconds=0.0, workload_cooldown_seconds=0.0),
@@ -165,7 +166,7 @@ def test_a_reset_waits_for_a_whole_scan_before_its_gate_is_asked() -> None:
     draft = drafted(incident)
     context = a_context(snapshot=seen, now=seen.at, policy=CALM)
     admitted = admit_all(draft, context, {}, "")
-    assert (admitted.wants_full_scan, admitted.again_at_once) == (True, True)
+    assert (admitted.wants_reset_look, admitted.again_at_once) == (True, True)
     assert admitted.work == []
     assert RecordKind.REFUSED not in {entry.kind for entry in draft.entries}
 
@@ -174,7 +175,8 @@ def test_a_refused_reset_is_passed_over_and_the_ladder_goes_on_at_once() -> None
     """The target still lives: the reset's gate says why, and the next stage is asked in the next pass."""
     incident = killed((*DEFAULT_STAGES, ListedStage.RESET))
     draft = drafted(incident)
-    context = a_context(snapshot=replace(a_busy_snapshot(), at=MONO + 500.0), now=MONO + 500.0, policy=CALM)
+    seen = replace(ready(a_busy_snapshot()), at=MONO + 500.0)
+    context = a_context(snapshot=seen, now=MONO + 500.0, policy=CALM)
     admitted = admit_all(draft, context, {}, "")
     assert admitted.again_at_once
     assert admitted.work == []

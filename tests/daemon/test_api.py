@@ -18,16 +18,34 @@ from reclaimerd.daemon.pacing import Pacing
 from reclaimerd.daemon.service import Service
 from reclaimerd.errors import CorruptStoreError, ExitCode
 from reclaimerd.model.audit_record import RecordKind
-from reclaimerd.model.ledger import Breaker, Pause
+from reclaimerd.model.ledger import Breaker, Ledger, Pause
 from reclaimerd.model.policy import Scope
-from tests.builders import GIB, GPU_A, OPERATOR, WALL, a_busy_snapshot, a_policy, a_process, a_ref, a_rule
+from reclaimerd.model.reset_run import GpuBreaker
+from tests.builders import (
+    GIB,
+    GPU_A,
+    GPU_B,
+    OPERATOR,
+    WALL,
+    a_busy_snapshot,
+    a_policy,
+    a_process,
+    a_ref,
+    a_rule,
+)
 from tests.fakes import Rig, a_disk_error, a_rig
+from tests.judge.reset_builders import ready
 
 ROOT = Caller(Role.OPERATOR, OPERATOR)
 MEMBER = Caller(Role.VIEWER, replace(OPERATOR, name="ann", uid=1000))
 NOBODY = Caller(Role.NONE, replace(OPERATOR, name="nobody", uid=65534), "you are neither")
 PEER = Peer(4000, 0, frozenset())
-ACTING = [("POST", "/v1/reclaims"), ("POST", "/v1/pause"), ("POST", "/v1/resume")]
+ACTING = [
+    ("POST", "/v1/reclaims"),
+    ("POST", "/v1/resets"),
+    ("POST", "/v1/pause"),
+    ("POST", "/v1/resume"),
+]
 READING = [
     ("GET", "/v1/status"),
     ("GET", "/v1/ps"),
@@ -65,16 +83,15 @@ class Desk:
         """Return the service's own facts."""
         return {"pid": 7}
 
-    def reset_runnable(self) -> str:
-        """Return that the tool can't run."""
-        return "no tool"
-
-    async def look(self, *, pids: tuple[int, ...] = (), full_scan: bool = False, seconds: float) -> bool:
+    async def look(
+        self, *, pids: tuple[int, ...] = (), full_scan: bool = False, reset: bool = False, seconds: float
+    ) -> bool:
         """Make one pass, if a fresh one can be had."""
         del seconds
         self.looked.append(pids)
         if self.fresh:
             self.cycle.state.wants_full_scan = full_scan
+            self.cycle.state.wants_reset_look = reset
             await self.cycle.run_pass()
         return self.fresh
 
@@ -236,12 +253,12 @@ def test_an_incident_that_is_not_there_is_six(tmp_path: Path) -> None:
 
 def test_explain_reset_brings_its_own_whole_look() -> None:
     """Every reason at once, and whether the tool could run, beside it."""
-    story = a_story()
+    story = a_story(a_rig(ready(a_busy_snapshot(), tool_fault="no tool"), a_policy(a_rule(above=70 * GIB))))
     answer = asyncio.run(story.call("GET", "/v1/explain/reset", query={"gpu": GPU_A}))
     assert answer.status == 200
     assert answer.body["permitted"] is False
     assert answer.body["runnable"] == {"ok": False, "text": "no tool"}
-    assert story.rig.sampler.looks[-1].full_scan
+    assert (story.rig.sampler.looks[-1].full_scan, story.rig.sampler.looks[-1].reset) == (True, True)
     assert asyncio.run(story.call("GET", "/v1/explain/reset", query={"gpu": "GPU-x"})).status == 404
 
 
@@ -380,3 +397,24 @@ def test_a_process_of_the_look_is_plain_json() -> None:
     """What the API shows of a process with an odd name can be sent."""
     story = a_story(a_rig(a_busy_snapshot(a_process(comm="a)\n\udcff")), a_policy(a_rule(above=70 * GIB))))
     assert asyncio.run(story.call("GET", "/v1/processes/100")).status == 200
+
+
+def test_resume_with_a_gpu_closes_that_gpus_breaker_alone() -> None:
+    """On record, by name; the host's pause and breaker stay, and a GPU without one is exit 6."""
+    story = a_story()
+    ledger = Ledger(
+        pause=Pause("root", "", WALL),
+        breaker=Breaker("too many", WALL),
+        gpu_breakers=(GpuBreaker(GPU_A, "failed twice", WALL), GpuBreaker(GPU_B, "too", WALL)),
+    )
+    story.rig.cycle.state.ledger = ledger
+    answer = asyncio.run(story.call("POST", "/v1/resume", ROOT, None, gpu=GPU_A))
+    assert (answer.status, dict(answer.body)) == (200, {"gpu": GPU_A, "breaker": None})
+    assert story.rig.cycle.state.ledger == replace(ledger, gpu_breakers=ledger.gpu_breakers[1:])
+    (entry,) = story.rig.recorder.entries
+    assert (entry.kind, entry.reason) == (RecordKind.BREAKER_CLOSED, f"{GPU_A}: failed twice")
+    again = asyncio.run(story.call("POST", "/v1/resume", ROOT, None, gpu=GPU_A))
+    assert (again.status, again.body["exit_code"]) == (404, ExitCode.NO_TARGET)
+    wrong = asyncio.run(story.call("POST", "/v1/resume", ROOT, None, gpu="0"))
+    assert wrong.status == 400
+    assert len(story.rig.recorder.entries) == 1

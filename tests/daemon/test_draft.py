@@ -127,3 +127,19 @@ def test_a_week_later_nothing_binds_any_more() -> None:
     assert [spend.at for spend in kept.spends] == [new]
     assert [end.at for end in kept.ended] == [new]
     assert pruned(kept, WALL) is kept
+
+
+def test_only_a_reset_that_may_have_happened_cools_its_gpu_down() -> None:
+    """Refused or planned dry: nothing was reset. Without an outcome nobody knows."""
+    for kind, was_reset in (
+        (OutcomeKind.RESET_DONE, True),
+        (OutcomeKind.UNKNOWN, True),
+        (None, True),
+        (OutcomeKind.RESET_REFUSED, False),
+        (OutcomeKind.DRY_RUN, False),
+    ):
+        outcome = None if kind is None else Outcome(kind)
+        attempt = Attempt(AttemptId("inc-1.1"), Stage.RESET, (), WALL, outcome)
+        ended = replace(BY_RULE, stage=Stage.HANDED_OVER, ended_at=WALL, attempts=(attempt,))
+        (end,) = with_ends(Ledger(), {ended.id: ended}, {BY_RULE.id: BY_RULE}).ended
+        assert end.was_reset is was_reset

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from reclaimerd.daemon.draft import Draft
-from reclaimerd.daemon.driver_watch import DriverWatch, watch_driver
+from reclaimerd.daemon.driver_watch import DriverWatch, taken_up, watch_driver
 from reclaimerd.daemon.opening import Moment
 from reclaimerd.model.audit_record import RecordKind
+from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.incident import Incident, Stage, Subject
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import DrainSettings, Policy
@@ -15,7 +16,8 @@ from reclaimerd.model.snapshot import (
     DriverReading,
     DriverState,
 )
-from tests.builders import MONO, WALL, a_policy, a_snapshot
+from reclaimerd.record.store import AbandonedWorker
+from tests.builders import MONO, WALL, a_policy, a_ref, a_snapshot
 
 POLICY: Policy = replace(
     a_policy(), drain=DrainSettings(driver_alarm_seconds=120.0, driver_drain_seconds=900.0)
@@ -87,3 +89,38 @@ def test_an_incident_that_asked_nothing_yet_stands_down() -> None:
     look = a_snapshot(at=MONO + 901, driver=DriverReading(DriverState.RESPONSIVE, MONO + 901))
     watch_driver(again, look, POLICY, (watch, {}), Moment(MONO + 901, WALL + 901))
     assert again.incidents[incident.id].stage is Stage.STOOD_DOWN
+
+
+KEPT = AbandonedWorker("nvml", a_ref(9), MONO - 600, alarmed=True)
+
+
+def test_a_restart_in_mid_silence_keeps_the_clock() -> None:
+    """The worker still hangs: no second alarm, and the drain comes 900 s after the last word."""
+    watch = taken_up((AbandonedWorker("procfs", a_ref(8), MONO - 5000), KEPT), KEPT.ref)
+    assert watch == DriverWatch(MONO - 600, alarmed=True)
+    draft, watch = watched(299, watch)
+    assert not draft.entries
+    draft, watch = watched(300, watch)
+    (incident,) = draft.incidents.values()
+    assert incident.reason == "driver unresponsive for 900 s"
+
+
+@pytest.mark.parametrize(
+    ("kept", "alive"),
+    [
+        (KEPT, None),
+        (KEPT, a_ref(9, 77)),
+        (KEPT, replace(a_ref(9), boot_id="another boot")),
+        (replace(KEPT, role="procfs"), KEPT.ref),
+        (replace(KEPT, silent_since=None), KEPT.ref),
+    ],
+)
+def test_a_driver_that_may_have_answered_in_between_starts_anew(
+    kept: AbandonedWorker, alive: ProcessRef | None
+) -> None:
+    """The worker is gone, is another process, was at work, or is not the driver's: no old clock, no drain."""
+    watch = taken_up((kept,), alive)
+    assert watch == DriverWatch()
+    draft, _ = watched(300, watch)
+    assert [entry.kind for entry in draft.entries] == [RecordKind.ALARM]
+    assert not draft.incidents

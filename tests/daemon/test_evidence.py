@@ -13,7 +13,7 @@ from reclaimerd.daemon.evidence import Evidence, EvidencePorts, collect, near
 from reclaimerd.daemon.evidence_pages import as_json, as_text
 from reclaimerd.errors import NoTargetError
 from reclaimerd.model.kernel import KernelLook
-from reclaimerd.model.process import ProcessReading
+from reclaimerd.model.process import PF_EXITING, ProcessReading
 from reclaimerd.model.reading import Known, Unreadable
 from reclaimerd.observe.answers import Gone, UnreadableProcess
 from reclaimerd.observe.kernel_log import KernelLog, LogLine
@@ -190,7 +190,7 @@ def test_stacks_that_can_not_be_read_are_missing_with_the_reason_and_r_names_the
     denied = replace(denied, tasks=(replace(denied.tasks[0], frames=Unreadable("permission denied")),))
     assert "kernel stacks: permission denied" in page_of(World({100: denied}))["missing"]
     running = page_of(World({100: exiting(100, "", "R")}))
-    assert any("--perf" in line for line in running["missing"])
+    assert any("`reclaimctl evidence 100 --perf`" in line for line in running["missing"])
 
 
 def test_kernel_lines_near_the_time_are_kept_and_older_ones_only_about_this_process() -> None:
@@ -217,6 +217,29 @@ def test_a_page_is_cut_to_its_size_by_whole_tasks_and_lines_and_says_so() -> Non
     assert any("more tasks" in line for line in page["missing"])
     assert any("older kernel lines" in line for line in page["missing"])
     assert len(as_json(made)["tasks"]) == 64
+
+
+def test_the_init_of_a_namespace_is_told_with_the_member_it_waits_for() -> None:
+    """Its members are looked at too: the verdict names the one, and takes its mend."""
+    waiting = a_ktask(300, "S", PF_EXITING, f"do_wait zap_pid_ns_processes {EXIT}")
+    init = a_look(300, waiting, ns_pids=(300, 1))
+    member = a_look(301, a_ktask(301, "D", PF_EXITING, CLOSE), ppid=300, ns_pids=(301, 2))
+    page = page_of(World({300: init, 301: member}, children=(301,)), 300)
+    assert "reboot the node" in page["plight"]
+    assert f"it waits for {member.ref}" in page["plight"]
+
+
+def test_a_dead_process_is_not_called_healthy() -> None:
+    """Who reads `nothing` would look for a process that runs."""
+    text = as_text(page_of(World({100: a_look(100, a_ktask(100, "Z"))})))
+    assert "verdict: dead: it holds nothing, and its parent 50 has not reaped it yet" in text
+
+
+def test_tasks_beyond_the_bound_of_a_look_are_counted_and_said_to_be_missing() -> None:
+    """Who reads the report must not take the 256 that were looked at for all."""
+    page = page_of(World({100: replace(exiting(100, CLOSE), task_count=1000)}))
+    assert page["process"]["threads"] == 1000
+    assert "999 more tasks" in page["missing"]
 
 
 def test_the_text_has_every_part_and_the_verdict_first() -> None:

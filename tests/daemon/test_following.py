@@ -11,6 +11,7 @@ from reclaimerd.judge.evaluate import Evaluation
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.identity import AttemptId
 from reclaimerd.model.incident import Attempt, Outcome, OutcomeKind, ProofKind, Stage
+from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import GateSettings, UserProtection
 from reclaimerd.model.reading import Known, Unreadable
 from reclaimerd.model.snapshot import (
@@ -52,7 +53,7 @@ def an_attempt(outcome: OutcomeKind | None, stage: Stage = Stage.SIGTERM) -> Att
 
 def test_an_attempt_without_an_outcome_becomes_unknown_at_a_start() -> None:
     """We died between intent and outcome: UNKNOWN, on record, and the stage says it may be sent."""
-    incident, records = resumed(an_incident(attempts=(an_attempt(None),)), BOOT, NOW)
+    incident, records = resumed(an_incident(attempts=(an_attempt(None),)), BOOT, Ledger(), NOW)
     assert incident.attempts[0].outcome is not None
     assert incident.attempts[0].outcome.kind is OutcomeKind.UNKNOWN
     assert incident.stage is Stage.SIGTERM
@@ -62,7 +63,7 @@ def test_an_attempt_without_an_outcome_becomes_unknown_at_a_start() -> None:
 def test_a_dry_run_that_was_cut_off_sent_nothing() -> None:
     """In a dry run nothing can have been sent, and the record must not say that it may have been."""
     cut = an_incident(attempts=(an_attempt(None),), plan=a_plan(dry_run=True))
-    incident, _ = resumed(cut, BOOT, NOW)
+    incident, _ = resumed(cut, BOOT, Ledger(), NOW)
     assert incident.attempts[0].outcome is not None
     assert incident.attempts[0].outcome.kind is OutcomeKind.DRY_RUN
     assert incident.stage is Stage.PENDING
@@ -71,12 +72,12 @@ def test_a_dry_run_that_was_cut_off_sent_nothing() -> None:
 def test_an_attempt_with_its_outcome_is_left_as_it_is() -> None:
     """A restart adds nothing to what is known."""
     before = an_incident(attempts=(an_attempt(OutcomeKind.SENT),), stage=Stage.SIGTERM)
-    assert resumed(before, BOOT, NOW) == (before, [])
+    assert resumed(before, BOOT, Ledger(), NOW) == (before, [])
 
 
 def test_an_incident_of_another_boot_can_only_end() -> None:
     """Its processes died with that boot; nothing was measured, so it is UNVERIFIED."""
-    incident, records = resumed(an_incident(boot_id="older", stage=Stage.SIGKILL), BOOT, NOW)
+    incident, records = resumed(an_incident(boot_id="older", stage=Stage.SIGKILL), BOOT, Ledger(), NOW)
     assert incident.stage is Stage.UNVERIFIED
     assert incident.proof is not None
     assert incident.proof.kind is ProofKind.RELEASED_UNMEASURED
@@ -85,7 +86,7 @@ def test_an_incident_of_another_boot_can_only_end() -> None:
 
 def test_after_a_restart_no_second_sigterm_is_sent() -> None:
     """UNKNOWN is never resent: the ladder waits its patience, then goes to SIGKILL."""
-    incident, _ = resumed(an_incident(attempts=(an_attempt(None),)), BOOT, NOW)
+    incident, _ = resumed(an_incident(attempts=(an_attempt(None),)), BOOT, Ledger(), NOW)
     rig = a_rig(a_busy_snapshot(), replace(CALM, ladder=replace(CALM.ladder, sigterm_seconds=30.0)))
     rig.cycle.state.incidents = {incident.id: incident}
     asyncio.run(rig.passes(5))

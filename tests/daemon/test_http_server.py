@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from reclaimerd.cli import http_socket
+from reclaimerd.cli.http_socket import NoAnswer, Reply, Request, ask_daemon
 from reclaimerd.daemon import http_server
 from reclaimerd.daemon.http_server import (
     MOST_BODY_BYTES,
@@ -46,6 +48,9 @@ class Served:
                 return Answer(200, {}, lines=self.stream())
             case "/three":
                 return Answer(200, {}, lines=three())
+            case "/slow":
+                await asyncio.sleep(0.5)
+                return Answer(200, {"slow": True})
             case "/bug":
                 raise KeyError("a secret in a traceback")
             case _:
@@ -348,3 +353,17 @@ def test_a_socket_that_can_not_be_made_leaves_nothing_open(tmp_path: Path) -> No
     with pytest.raises(OSError, match=r"."):
         listen(tmp_path, 0o660, None)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_longer_answer_is_announced_before_the_peer_takes_us_for_dead(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """102 goes ahead and our client waits on; a quick answer, and a peer of HTTP/1.0, get none."""
+    monkeypatch.setattr(http_server, "WORKING_SECONDS", 0.05)
+    monkeypatch.setattr(http_socket, "SILENT_SECONDS", 0.3)
+    assert server.talk(get("/slow")).startswith(b"HTTP/1.1 102 ")
+    assert status_of(server.talk(get("/ok"))) == 200
+    assert status_of(server.talk(get("/slow").replace(b"HTTP/1.1", b"HTTP/1.0"))) == 200
+    assert ask_daemon(server.path, Request("GET", "/slow"), None) == Reply(200, {"slow": True})
+    monkeypatch.setattr(http_server, "WORKING_SECONDS", 60.0)
+    assert isinstance(ask_daemon(server.path, Request("GET", "/slow"), None), NoAnswer)

@@ -14,8 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from reclaimerd.daemon.past import read_stored
+from reclaimerd.daemon.this_host import read_boot_id
+from reclaimerd.model.ledger import Ledger
+from reclaimerd.model.reset_run import ResetPhase, ResetResult
+from reclaimerd.record.store import STORE_NAME, Store
 from reclaimerd.simulation.host import read_simulated_host, write_simulated_host
 from tests.e2e.rig import Rig, is_alive, rule, signals_in, simulated_host
+from tests.judge.reset_builders import a_run
 from tests.rigs.simulated import wait_until
 
 pytestmark = pytest.mark.process
@@ -361,3 +367,39 @@ def test_a_client_that_hangs_up_leaves_its_incident_to_the_daemon(rig: Rig) -> N
     wait_until(
         lambda: len(list(Path(f"/proc/{daemon.pid}/fd").iterdir())) <= before, "the descriptors are closed"
     )
+
+
+def test_restore_without_anything_to_restore_ends_with_zero_and_writes_nothing(rig: Rig) -> None:
+    """After every end of the service: it starts no engine and needs no policy."""
+    told = run("--simulate", str(rig.host), "--config", "/nonexistent", "--restore")
+    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+    assert rig.records() == []
+    assert not (rig.state / "writer.json").exists()
+
+
+def test_restore_puts_back_what_a_reset_had_stopped_and_no_tool_runs(rig: Rig) -> None:
+    """From the record alone, as after a kill: the run is refused and done, and the writer's claim is free."""
+    leave_run(rig, ResetPhase.STOP_CLIENTS)
+    told = run("--simulate", str(rig.host), "--config", str(rig.policy), "--restore")
+    assert (told.returncode, told.stderr) == (0, "")
+    (left,) = read_stored(rig.state).ledger.resets
+    assert (left.phase, left.result) == (ResetPhase.DONE, ResetResult.REFUSED)
+    assert not (rig.state / "writer.json").exists()
+
+
+def test_restore_leaves_a_reset_whose_tool_may_run_to_the_next_start(rig: Rig) -> None:
+    """And says so."""
+    leave_run(rig, ResetPhase.LEFT_ALONE)
+    told = run("--simulate", str(rig.host), "--config", str(rig.policy), "--restore")
+    assert told.returncode == 0
+    assert "its tool may be running, so nothing is put back yet" in told.stderr
+    (left,) = read_stored(rig.state).ledger.resets
+    assert (left.phase, left.result) == (ResetPhase.LEFT_ALONE, None)
+
+
+def leave_run(rig: Rig, phase: ResetPhase) -> None:
+    """Leave a reset in the store as a daemon that was killed would."""
+    run("--simulate", str(rig.host), "--config", str(rig.policy), "--once")
+    store = Store.open(rig.state / STORE_NAME)
+    store.save((), Ledger(resets=(replace(a_run(), boot_id=read_boot_id(), phase=phase),)))
+    store.close()

@@ -13,7 +13,9 @@ import pytest
 import structlog
 
 from reclaimerd.daemon import service as service_module
+from reclaimerd.daemon.driver_watch import DriverWatch
 from reclaimerd.daemon.engine import Choice, Engine
+from reclaimerd.daemon.news import News
 from reclaimerd.daemon.opening import Order
 from reclaimerd.daemon.pacing import Pacing
 from reclaimerd.daemon.service import Service
@@ -21,6 +23,7 @@ from reclaimerd.errors import CorruptStoreError, ReclaimerdError, RecordError, U
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.identity import AttemptId, ProcessRef
 from reclaimerd.model.incident import Attempt, OutcomeKind, Stage
+from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import Scope
 from reclaimerd.model.ports import Look
 from reclaimerd.model.process import ProcessLook
@@ -33,7 +36,7 @@ from reclaimerd.model.snapshot import (
 from reclaimerd.observe.probe import Answered, Failed, Gone
 from reclaimerd.record import logs
 from reclaimerd.record.chain import Head
-from reclaimerd.record.store import Remembered, Stored
+from reclaimerd.record.store import AbandonedWorker, Remembered, Stored
 from tests.builders import (
     GIB,
     MONO,
@@ -87,6 +90,7 @@ class FakeProbe:
     looks: dict[int, object] = field(default_factory=dict)
     asked: list[tuple[str, object]] = field(default_factory=list)
     left_if_we_end: ProcessRef | None = None
+    silent_since: float | None = None
 
     async def ask(self, op: str, args: object) -> object:
         """Note the question and answer."""
@@ -96,6 +100,22 @@ class FakeProbe:
     async def ask_each(self, pids: list[int]) -> dict[int, object]:
         """Return the looks."""
         return {pid: self.looks.get(pid, Gone()) for pid in pids}
+
+
+@dataclass(slots=True)
+class FakeResets:
+    """The resets under way, as far as the service uses them."""
+
+    resumed: list[Ledger] = field(default_factory=list)
+    looks: int = 0
+
+    async def resume(self, ledger: Ledger) -> None:
+        """Note what an earlier life left."""
+        self.resumed.append(ledger)
+
+    async def look_after(self) -> None:
+        """Count the passes."""
+        self.looks += 1
 
 
 @dataclass(slots=True)
@@ -110,6 +130,8 @@ class FakeEngine:
     )
     stored: Stored = field(default_factory=Stored)
     me: ProcessRef = field(default_factory=lambda: a_ref(900))
+    news: News = field(default_factory=lambda: News(None, None))
+    resets: FakeResets = field(default_factory=FakeResets)
     closed: bool = False
 
     @property
@@ -269,6 +291,33 @@ def test_a_damaged_store_ends_the_daemon(monkeypatch: pytest.MonkeyPatch, where:
         story.engine.recorder.error = CorruptStoreError("damaged")
     with pytest.raises(CorruptStoreError):
         asyncio.run(asyncio.wait_for(story.service.run(), BOUND))
+
+
+def test_the_clock_of_a_silence_is_kept_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the worker that is silent, whatever the pace: we may be ended in the next moment."""
+    story = make(monkeypatch)
+    memory, (nvml, procfs, _) = story.engine.recorder, story.engine.probes
+    assert memory is not None
+    nvml.left_if_we_end, procfs.left_if_we_end = a_ref(9), a_ref(8)
+
+    async def passes() -> None:
+        await story.service._remember(force=False)
+        await story.service._remember(force=False)
+        nvml.silent_since = procfs.silent_since = 7.0
+        await story.service._remember(force=False)
+        story.rig.cycle.state.driver_watch = DriverWatch(7.0, alarmed=True)
+        await story.service._remember(force=False)
+        nvml.silent_since = None
+        await story.service._remember(force=False)
+
+    asyncio.run(passes())
+    other = AbandonedWorker("procfs", a_ref(8), 7.0)
+    assert [kept.abandoned for kept in memory.kept] == [
+        (AbandonedWorker("nvml", a_ref(9)), AbandonedWorker("procfs", a_ref(8))),
+        (AbandonedWorker("nvml", a_ref(9), 7.0), other),
+        (AbandonedWorker("nvml", a_ref(9), 7.0, alarmed=True), other),
+        (AbandonedWorker("nvml", a_ref(9)), other),
+    ]
 
 
 def test_memory_that_can_not_be_kept_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,7 @@ class Worker:
 
 def suspect(look: KernelLook, touch: Touch = Touch.STACK, *, kernel_thread: bool = False) -> Suspect:
     """Return one find of the search."""
-    return Suspect(look, len(look.tasks), kernel_thread, touch, "a sign")
+    return Suspect(look, kernel_thread, touch, "a sign")
 
 
 def found(worker: Worker) -> StuckReport:

@@ -8,6 +8,7 @@ from reclaimerd.daemon.telling import result_row, stages_of, task_lines, tell_al
 from reclaimerd.errors import ExitCode
 from reclaimerd.model.identity import AttemptId, IncidentId
 from reclaimerd.model.incident import Attempt, Incident, Outcome, OutcomeKind, Recipient, Stage
+from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.step import Reason, ReasonKind, Refusal
 from tests.builders import (
@@ -36,7 +37,7 @@ def told(
 ) -> list[str]:
     """Tell once, and return the events that came."""
     seen = a_busy_snapshot() if snapshot is None else snapshot
-    tell_all(desk, {incident.id: incident}, (seen, Moment(at, WALL)), {})
+    tell_all(desk, {incident.id: incident}, (seen, Moment(at, WALL), Ledger()), {})
     return [str(ticket.events.get_nowait()["event"]) for _ in range(ticket.events.qsize())]
 
 
@@ -73,11 +74,18 @@ def test_a_refusal_comes_with_every_reason_in_the_result() -> None:
     reason = Reason(ReasonKind.PROTECTED, "pid 100 is protected", "change it", (a_ref(),))
     end = an_incident(stage=Stage.STOOD_DOWN, last_refusal="protected", end_text="refused: protected")
     refused = {end.id: Refusal(a_step(), (reason,))}
-    tell_all(desk, {end.id: end}, (a_busy_snapshot(), Moment(MONO, WALL)), refused)
+    tell_all(desk, {end.id: end}, (a_busy_snapshot(), Moment(MONO, WALL), Ledger()), refused)
     row = result_row(ticket)
     assert row["exit_code"] == ExitCode.REFUSED
     assert row["reasons"] == [
-        {"kind": "protected", "text": "pid 100 is protected", "mend": "change it", "pids": [100]}
+        {
+            "kind": "protected",
+            "text": "pid 100 is protected",
+            "mend": "change it",
+            "gpu": None,
+            "pids": [100],
+            "refs": [str(a_ref())],
+        }
     ]
 
 
@@ -86,7 +94,7 @@ def test_an_order_that_was_declined_is_told_and_ends() -> None:
     ticket = Ticket(Order(100, OPERATOR))
     desk = Desk(under_way=[ticket])
     ticket.finish(ExitCode.NO_TARGET, "there is no process 100")
-    tell_all(desk, {}, (a_busy_snapshot(), Moment(MONO, WALL)), {})
+    tell_all(desk, {}, (a_busy_snapshot(), Moment(MONO, WALL), Ledger()), {})
     line = ticket.events.get_nowait()
     assert (line["event"], line["text"]) == ("declined", "there is no process 100")
     assert result_row(ticket)["exit_code"] == ExitCode.NO_TARGET
@@ -96,7 +104,7 @@ def test_an_order_that_was_declined_is_told_and_ends() -> None:
 def test_an_order_whose_pass_failed_does_not_wait_for_ever() -> None:
     """Taken up, and nothing came of it: an internal error, told."""
     desk, ticket = a_story()
-    tell_all(desk, {}, (a_busy_snapshot(), Moment(MONO, WALL)), {})
+    tell_all(desk, {}, (a_busy_snapshot(), Moment(MONO, WALL), Ledger()), {})
     assert ticket.exit_code is ExitCode.INTERNAL
     assert ticket.events.qsize() == 1
     assert desk.under_way == []

@@ -48,7 +48,7 @@ def test_the_host_has_a_name() -> None:
 @pytest.mark.root
 @pytest.mark.process
 def test_another_pid_namespace_is_recognised() -> None:
-    """A process in an own PID namespace does not see the host's pids."""
+    """C29: a process in an own PID namespace does not see the host's pids."""
     code = "from reclaimerd.daemon.this_host import sees_host_pids; print(sees_host_pids())"
     told = subprocess.run(
         ["/usr/bin/unshare", "--pid", "--fork", sys.executable, "-c", code],

@@ -5,6 +5,8 @@ import json
 from dataclasses import replace
 from typing import Any, cast
 
+from reclaimerd.daemon.faults import FaultMemory
+from reclaimerd.daemon.news import News
 from reclaimerd.daemon.views import (
     driver_view,
     incident_row,
@@ -13,15 +15,25 @@ from reclaimerd.daemon.views import (
     status_sentence,
     status_view,
 )
+from reclaimerd.model.incident import Stage, Subject
 from reclaimerd.model.ledger import Breaker, Ledger, Pause, Spend, SpendKind
 from reclaimerd.model.policy import GateSettings
 from reclaimerd.model.reading import Absent, Known, Unreadable
+from reclaimerd.model.reset_run import (
+    Change,
+    ChangeKind,
+    ChangeState,
+    GpuBreaker,
+    ResetPhase,
+    Untouchable,
+)
 from reclaimerd.model.snapshot import (
     DeadListing,
     DriverReading,
     DriverState,
 )
 from tests.builders import (
+    BOOT,
     GIB,
     GPU_A,
     MONO,
@@ -34,10 +46,13 @@ from tests.builders import (
     a_ref,
     a_rule,
     a_snapshot,
+    a_target,
     a_task,
     an_incident,
 )
+from tests.daemon.test_news import FakeLog
 from tests.fakes import Rig, a_rig
+from tests.judge.reset_builders import a_run
 
 CALM = a_policy(a_rule(above=70 * GIB))
 
@@ -80,7 +95,7 @@ def test_status_names_all_that_stops_acts() -> None:
     assert view["hold"] == "/run/HOLD"
     assert view["breaker"] == {"reason": "too many", "since": WALL}
     assert view["settling_seconds_left"] == 59.0
-    assert view["budget"] == {"workloads_left_today": 2, "drains_left_today": 1}
+    assert view["budget"] == {"resets_left_today": 2, "workloads_left_today": 2, "drains_left_today": 1}
     assert view["pid"] == 7
     attention = " | ".join(view["attention"])  # type: ignore[arg-type]  # a list of sentences
     for word in ("no space left", "too many", "/run/HOLD", "inc-1"):
@@ -203,3 +218,38 @@ def test_an_incident_row_counts_from_its_opening() -> None:
     """Open: no end; the ref is PID@START."""
     row = incident_row(an_incident(), a_snapshot(at=MONO + 12.0))
     assert (row["ref"], row["end"], row["since_seconds"]) == ("100@1", "", 12.0)
+
+
+def test_status_tells_of_resets_breakers_and_what_is_not_watched() -> None:
+    """Where each stands and what it changed; who must not be touched, and what a person has to do."""
+    rig = seen(a_rig(a_busy_snapshot(), CALM, news=News(FakeLog(fault="no log"), None)))
+    change = Change(ChangeKind.UNIT, "nvidia-dcgm.service", "active", ChangeState.MADE)
+    run = a_run(phase=ResetPhase.VERIFY, phase_at=WALL, changes=(change,), text="looking")
+    over = an_incident(
+        subject=Subject.GPU, stage=Stage.HANDED_OVER, end_text="refused", target=a_target(command="GPU 0 (x)")
+    )
+    rig.cycle.state.ledger = Ledger(
+        resets=(run,),
+        untouchable=(Untouchable((GPU_A,), BOOT, WALL, "the tool hangs"),),
+        gpu_breakers=(GpuBreaker(GPU_A, "failed twice", WALL),),
+    )
+    rig.cycle.state.handed = {over.id: over}
+    view = status_view(rig.cycle, {})
+    (reset,) = listed(view["resets"])
+    assert (reset["phase"], reset["gpus"], reset["text"]) == ("verify", [GPU_A], "looking")
+    assert reset["changed"] == ["unit nvidia-dcgm.service: made"]
+    assert view["not_watched"] == ["no log"]
+    assert listed(view["do_not_touch"]) == [{"gpus": [GPU_A], "since": WALL, "why": "the tool hangs"}]
+    assert listed(view["gpu_breakers"]) == [{"gpu": GPU_A, "reason": "failed twice", "since": WALL}]
+    concerns = cast("list[str]", view["attention"])
+    assert f"DO NOT TOUCH {GPU_A}: the tool hangs; reboot the node" in concerns
+    assert any(one.startswith(f"no reset of {GPU_A} any more: failed twice") for one in concerns)
+    assert f"incident {over.id} (GPU 0 (x)) was handed over: refused" in concerns
+
+
+def test_settling_counts_again_from_the_drivers_last_change_of_hands() -> None:
+    """As it does from our own start."""
+    rig = seen(a_rig(a_busy_snapshot(), replace(CALM, gates=GateSettings(settling_seconds=100.0))))
+    assert status_view(rig.cycle, {})["settling_seconds_left"] == 0.0
+    rig.cycle.state.faults = FaultMemory(changed_mono=rig.now[0] - 30.0)
+    assert status_view(rig.cycle, {})["settling_seconds_left"] == 70.0

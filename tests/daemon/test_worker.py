@@ -27,6 +27,7 @@ from reclaimerd.model.process import (
     ScanResult,
 )
 from reclaimerd.model.reading import Known
+from reclaimerd.model.reset_facts import GpuFacts
 from reclaimerd.model.snapshot import HostGpus
 from reclaimerd.observe.answers import Answered, Failed, Gone, Silent, SilentCause
 from reclaimerd.observe.probe import Probe
@@ -362,6 +363,9 @@ def test_the_driver_is_opened_once_and_let_go_on_close() -> None:
     class Port:
         def read_host(self) -> HostGpus:
             return HostGpus("1", (), ())
+
+        def read_reset_facts(self) -> tuple[GpuFacts, ...]:
+            return ()
 
         def close(self) -> None:
             opened.append("closed")

@@ -10,9 +10,12 @@ import pytest
 
 from reclaimerd.daemon.worker import command_for
 from reclaimerd.daemon.worker_kernel import answer_kernel
+from reclaimerd.host.wire import Decoder
 from reclaimerd.model.kernel import KernelLook
 from reclaimerd.model.policy import WorkerSettings
+from reclaimerd.model.reading import Absent, Unreadable
 from reclaimerd.observe.answers import Answered, Gone, Silent, UnreadableProcess
+from reclaimerd.observe.kernel_facts import KernelAnswer
 from reclaimerd.observe.kernel_looks import ask_kernel_log, ask_kernel_looks, ask_kernel_scan
 from reclaimerd.observe.kernel_scan import KernelScan
 from reclaimerd.observe.probe import Probe
@@ -116,3 +119,32 @@ def test_an_unknown_question_and_faulty_devices_are_refused() -> None:
         answer_kernel("kernel_panic", {}, print, print)
     with pytest.raises(ValueError, match="pairs of major and minor"):
         answer_kernel("kernel_scan", {"devices": [[1]]}, print, print)
+
+
+@pytest.mark.root
+def test_the_facts_for_a_reset_come_from_a_real_worker() -> None:
+    """Through the wire and back: this machine has no such GPU, and nothing of it is busy in a driver."""
+
+    async def both(probe: Probe) -> tuple[Any, Any]:
+        args = {"addresses": ["0000:3b:00.0"], "devices": [], "ours": [], "root": None, "sys_root": None}
+        facts = await probe.ask("kernel_facts", args)
+        return facts, await probe.ask("kernel_threads", {"pids": [2, 4_194_305]})
+
+    facts, threads = asked(both)
+    found = Decoder(KernelAnswer).from_object(facts.parts[0]["kernel_facts"]).facts
+    assert (found.present, found.missing) == (("0000:3b:00.0",), ())
+    assert {type(module.users) for module in found.modules} == {Absent}
+    assert threads.parts == ({"busy": [], "skipped": []},)
+
+
+@pytest.mark.root
+@needs_fuse
+def test_a_process_that_makes_the_reader_hang_is_left_out_of_the_facts_by_name() -> None:
+    """It costs one limit and a new worker; how many files are open is then unreadable, never fewer."""
+    with hanging_exec() as hanging:
+        args: dict[str, object] = {"addresses": [], "devices": [], "ours": [], "root": None, "sys_root": None}
+        answer = asked(lambda probe: probe.ask("kernel_facts", args))
+    assert isinstance(answer, Answered), answer
+    found = Decoder(KernelAnswer).from_object(answer.parts[0]["kernel_facts"]).facts
+    assert f"pid {hanging}: left out: it did not answer before" in found.skipped
+    assert isinstance(found.opens, Unreadable)

@@ -20,11 +20,12 @@ from reclaimerd.host.proc_text import parse_stat
 from reclaimerd.host.wire import to_json
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.identity import ProcessRef
+from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import WorkerSettings
 from reclaimerd.model.ports import Batch
 from reclaimerd.observe.probe import Probe
 from reclaimerd.record.writer_claim import Claimed, WriterState, claim, current_writer
-from tests.builders import an_incident
+from tests.builders import OPERATOR, an_incident
 
 pytestmark = pytest.mark.process
 
@@ -162,9 +163,11 @@ def test_an_engine_that_reads_takes_no_act_on_record() -> None:
     """An alarm may be seen; an incident, a person's word and a ledger are refused."""
     reader = MadeNothing()
     asyncio.run(reader.commit(Batch(entries=(entries.of_host(RecordKind.ALARM, "seen"),))))
+    asyncio.run(reader.commit(Batch(ledger=Ledger(kernel_seq=7), entries=())))
     for batch in (
         Batch(incidents=(an_incident(),)),
         Batch(entries=(entries.opened(an_incident()),)),
+        Batch(entries=(entries.of_host(RecordKind.PLANNED, "asked", OPERATOR),)),
     ):
         with pytest.raises(RecordError):
             asyncio.run(reader.commit(batch))

@@ -1,0 +1,185 @@
+"""What a pass makes of the machine's own news: Xids that stand, devices that come and go, fault rules.
+
+Pure: a draft goes in and is brought up to date. The gate decides about a reset, not this.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from reclaimerd.daemon import entries
+from reclaimerd.daemon.draft import Draft
+from reclaimerd.daemon.gpu_opening import fault_incident
+from reclaimerd.daemon.opening import Moment
+from reclaimerd.judge.endings import withdrawn
+from reclaimerd.judge.evaluate import rule_named
+from reclaimerd.judge.fault_rules import FaultSpans, GpuVerdict
+from reclaimerd.judge.standing_xids import Addresses, Catalogue, address_of, addresses_of, with_xids
+from reclaimerd.model.audit_record import RecordKind
+from reclaimerd.model.fault import DeviceAction, DeviceEvent, FaultClass, StandingXid
+from reclaimerd.model.identity import GpuUuid, IncidentId, ProcessRef
+from reclaimerd.model.incident import ActorKind, Incident, Stage, Subject
+from reclaimerd.model.ledger import SpendKind
+from reclaimerd.model.policy import FaultRule, ListedStage, Mode, Policy
+from reclaimerd.model.process import ProcessReading
+from reclaimerd.model.snapshot import Snapshot
+from reclaimerd.model.verdict import Ruling
+
+MOST_RECORDS = 16
+"""Device events of one pass that are put on record each; the rest is counted."""
+_OFF_THE_BUS = 79
+_BY_UDEV = "the kernel says that its PCI device was removed"
+_SIGNALS = frozenset({ListedStage.SIGTERM, ListedStage.SIGKILL})
+_UPSETTING = frozenset(
+    {DeviceAction.ADDED, DeviceAction.REMOVED, DeviceAction.BOUND, DeviceAction.UNBOUND},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FaultMemory:
+    """What passes remember: where each GPU was, since when rules hold, when the driver last changed hands."""
+
+    addresses: Addresses = field(default_factory=dict)
+    spans: FaultSpans = field(default_factory=dict)
+    verdicts: tuple[GpuVerdict, ...] = ()
+    changed_mono: float | None = None
+
+
+def take_news(
+    draft: Draft, snapshot: Snapshot, catalogue: Catalogue, memory: FaultMemory, now: Moment
+) -> FaultMemory:
+    """Bring the ledger up to the news: each new Xid against its GPU and each device event goes on record."""
+    addresses = addresses_of(snapshot, memory.addresses)
+    ledger, fresh = with_xids(draft.ledger, snapshot, catalogue, addresses)
+    for xid in fresh:
+        text = f"{xid.gpu}: Xid {xid.code} ({xid.fault.word}): {xid.text}"
+        draft.note(entries.of_host(RecordKind.XID, text))
+    ledger = replace(ledger, xids=_after_events(ledger.xids, snapshot, addresses, now))
+    if ledger != replace(draft.ledger, kernel_seq=ledger.kernel_seq):
+        draft.put_ledger(ledger)
+    else:  # lines that say nothing to us are worth no write of their own: they are read once more at most
+        draft.ledger = ledger
+    events = snapshot.device_events
+    for event in events[:MOST_RECORDS]:
+        draft.note(entries.of_host(RecordKind.DEVICE, _event_text(event, addresses)))
+    if len(events) > MOST_RECORDS:
+        more = len(events) - MOST_RECORDS
+        draft.note(entries.of_host(RecordKind.DEVICE, f"{more} more device events in the same look"))
+    changed = snapshot.at if upsets(events) else memory.changed_mono
+    return replace(memory, addresses=addresses, changed_mono=changed)
+
+
+def upsets(events: Iterable[DeviceEvent]) -> bool:
+    """Tell whether these events make void what is known of the driver: which node is which GPU's."""
+    return any(event.action in _UPSETTING and event.subsystem == "pci" for event in events)
+
+
+def open_by_fault(
+    draft: Draft,
+    verdicts: tuple[GpuVerdict, ...],
+    seen: tuple[Snapshot, Policy],
+    handed: Mapping[IncidentId, Incident],
+    now: Moment,
+) -> list[Incident]:
+    """Open an incident for each GPU that a fault rule wants reset and that has none, open or handed over."""
+    snapshot, policy = seen
+    fresh: list[Incident] = []
+    for verdict in verdicts:
+        rule = rule_named(policy, verdict.rule)
+        known = (*draft.incidents.values(), *handed.values())
+        if verdict.ruling is not Ruling.RECLAIM or not isinstance(rule, FaultRule):
+            continue
+        if any(_is_about(one, verdict.gpu) for one in known) or _was_planned(verdict, draft, policy, now):
+            continue
+        members, stages = _first_to_go(verdict, snapshot)
+        incident = fault_incident(
+            replace(rule, stages=stages), (verdict.gpu, verdict.text, members), seen, now
+        )
+        draft.put(incident, [entries.opened(incident)])
+        fresh.append(incident)
+    return fresh
+
+
+def stand_down(draft: Draft, verdicts: tuple[GpuVerdict, ...], snapshot: Snapshot, now: Moment) -> None:
+    """End what a fault rule opened and nothing was done about, when the fault is gone.
+
+    A GPU that is gone itself has no fault that could be gone: its incident goes on, to a drain.
+    """
+    standing = {(verdict.rule, verdict.gpu) for verdict in verdicts}
+    for incident in list(draft.incidents.values()):
+        untouched = incident.stage is Stage.PENDING and not incident.attempts
+        by_rule = incident.subject is Subject.GPU and incident.actor.kind is ActorKind.RULE
+        if not (untouched and by_rule) or incident.ended:
+            continue
+        gpus = incident.target.gpus
+        if any((incident.actor.name, uuid) in standing or snapshot.gpu(uuid) is None for uuid in gpus):
+            continue
+        ended = withdrawn(incident, "the fault is gone", now.wall)
+        draft.put(ended, [entries.ended(ended)])
+
+
+def _was_planned(verdict: GpuVerdict, draft: Draft, policy: Policy, now: Moment) -> bool:
+    """Tell whether a dry run of this has said already what it would do: once in the budget's window."""
+    oldest = now.wall - policy.budgets.reset_window_seconds
+    return verdict.mode is Mode.DRY_RUN and any(
+        one.kind is SpendKind.RESET and one.dry_run and one.key == verdict.gpu and one.at > oldest
+        for one in draft.ledger.spends
+    )
+
+
+def _is_about(incident: Incident, gpu: GpuUuid) -> bool:
+    """Tell whether this GPU has its incident: while one is open, and after it was handed to a person.
+
+    An operator's reset that was refused did nothing and hands nothing over.
+    """
+    if incident.subject is not Subject.GPU or gpu not in incident.target.gpus:
+        return False
+    if incident.ended and incident.actor.kind is ActorKind.OPERATOR and incident.last_refusal:
+        return False
+    return not incident.ended or (incident.stage is Stage.HANDED_OVER and incident.released_at is None)
+
+
+def _first_to_go(
+    verdict: GpuVerdict, snapshot: Snapshot
+) -> tuple[tuple[ProcessRef, ...], tuple[ListedStage, ...]]:
+    """Return who is told to go before the reset: the holders, when they all belong to one workload."""
+    quiet = tuple(stage for stage in verdict.stages if stage not in _SIGNALS)
+    if quiet == verdict.stages:
+        return (), verdict.stages
+    refs = tuple(dict.fromkeys(holder.ref for holder in snapshot.holders_of(verdict.gpu)))
+    readings = [snapshot.process(ref) for ref in refs]
+    keys = {_workload_of(one) for one in readings if one is not None}
+    if None in readings or len(keys) > 1:
+        return (), quiet
+    return refs, verdict.stages
+
+
+def _workload_of(reading: ProcessReading) -> str:
+    """Return whose a holder is; one whose boundary proves nothing counts for itself."""
+    workload = reading.workload
+    return workload.path if workload.trusted and workload.path else str(reading.ref)
+
+
+def _after_events(
+    xids: tuple[StandingXid, ...], snapshot: Snapshot, addresses: Addresses, now: Moment
+) -> tuple[StandingXid, ...]:
+    """Return the standing Xids after the device events: a GPU that was removed is lost, until it is back."""
+    for event in snapshot.device_events:
+        gpu = addresses.get(address_of(event.pci))
+        if gpu is None or event.subsystem != "pci":
+            continue
+        stands = any((one.gpu, one.code) == (gpu, _OFF_THE_BUS) for one in xids)
+        if event.action is DeviceAction.REMOVED and not stands:  # what the log said itself outlasts a return
+            lost = StandingXid(
+                gpu, snapshot.boot_id, _OFF_THE_BUS, FaultClass.LOST, 0, now.wall, text=_BY_UDEV
+            )
+            xids = (*xids, lost)
+        elif event.action is DeviceAction.ADDED:
+            xids = tuple(one for one in xids if not (one.gpu == gpu and one.text == _BY_UDEV))
+    return xids
+
+
+def _event_text(event: DeviceEvent, addresses: Addresses) -> str:
+    gpu = addresses.get(address_of(event.pci), event.pci)
+    driver = f", driver {event.driver}" if event.driver else ""
+    hint = "" if event.xid is None else f", with Xid {event.xid}"
+    return f"{gpu}: {event.subsystem} {event.action} at {event.pci}{driver}{hint}"

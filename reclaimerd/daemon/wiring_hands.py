@@ -1,0 +1,136 @@
+"""The part of wiring that knows the hands: executor, drain request, and the vendor's reset tool.
+
+With `wiring` the only place that imports `act`. Builds, and decides nothing.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from reclaimerd.act.clients import Clients, ClientTools
+from reclaimerd.act.drain_hook import DrainFile, drain_request
+from reclaimerd.act.executor import Executor
+from reclaimerd.act.members import Admitted, NotAdmitted
+from reclaimerd.act.placement import ChildPlace, SystemdPlace, read_own_cgroup
+from reclaimerd.act.reset import ResetTool
+from reclaimerd.act.reset_texts import outcome_of_tool
+from reclaimerd.daemon.cycle import Cycle
+from reclaimerd.daemon.engine import Paths
+from reclaimerd.daemon.last_look import LastLooker
+from reclaimerd.daemon.looking import OneAtATime
+from reclaimerd.daemon.news import News, WithNews
+from reclaimerd.daemon.reset_book import ResetJoints
+from reclaimerd.daemon.reset_gates import ResetGates
+from reclaimerd.daemon.this_host import host_name
+from reclaimerd.daemon.writing import read_start_ticks
+from reclaimerd.errors import RecordError
+from reclaimerd.host.files import ensure_directory
+from reclaimerd.judge.exit_path import state_word
+from reclaimerd.model.ledger import Ledger
+from reclaimerd.model.policy import Policy
+from reclaimerd.model.snapshot import Snapshot
+from reclaimerd.model.step import DrainRequest, Step
+from reclaimerd.observe.driver_grip import DriverGrip
+from reclaimerd.observe.probe import Probe
+from reclaimerd.record import logs
+from reclaimerd.record.recorder import Recorder
+
+SYSTEMCTL = "/usr/bin/systemctl"
+
+
+@dataclass(frozen=True, slots=True)
+class HandParts:
+    """What the hands are built from: where things lie, the policy in force, eyes and memory."""
+
+    paths: Paths
+    boot_id: str
+    policy: Callable[[], Policy]
+    cycle: Callable[[], Cycle]
+    nvml: Probe
+    procfs: Probe
+    recorder: Recorder | None
+
+
+def build_executor(parts: HandParts, looker: LastLooker) -> Executor:
+    """Return what performs one permitted step."""
+    policy, recorder = parts.policy(), parts.recorder
+
+    async def members(step: Step, pids: tuple[int, ...]) -> Admitted | NotAdmitted:
+        found = await looker.members(step, pids)
+        return NotAdmitted(found) if isinstance(found, str) else Admitted(found)
+
+    async def write(path: Path, content: bytes) -> None:
+        if recorder is None:
+            raise RecordError("this engine only reads and writes no request")
+        await recorder.off_loop(lambda: ensure_directory(path.parent, 0o700), "making the drain directory")
+        await recorder.write_file(path, content)
+
+    directory = Path(policy.drain.directory) if policy.drain.directory else parts.paths.state_dir / "drain"
+    return Executor(
+        look_again=looker,
+        judge_members=members,
+        drain=DrainFile(directory, write),
+        describe=lambda step: _describe(step, parts.cycle().state.snapshot),
+        boot_id=parts.boot_id,
+    )
+
+
+def build_tool(parts: HandParts) -> ResetTool:
+    """Return the vendor's reset tool; a simulated host has its own, which is a plain child of ours."""
+    simulate = parts.paths.simulate
+    tool = parts.policy().nvidia_smi if simulate is None else str(simulate / "nvidia-smi")
+    return ResetTool(
+        tool=tool,
+        directory=parts.paths.state_dir / "resets",
+        place=SystemdPlace(read_own_cgroup()) if simulate is None else ChildPlace(),
+        boot_id=parts.boot_id,
+        start_ticks_of=lambda pid: read_start_ticks(parts.procfs, pid),
+        stack_of=parts.procfs.read_stack,
+        any_owner=simulate is not None,
+    )
+
+
+async def sweep(tool: ResetTool, ledger: Ledger) -> None:
+    """Remove what resets that are over left in the state directory; what can't be is said in the log."""
+    said = await tool.sweep({run.id for run in ledger.resets})
+    if said:
+        logs.warning("reset_files_left", text=said)
+
+
+def build_reset(parts: HandParts, tool: ResetTool, sampler: OneAtATime, news: News) -> ResetJoints:
+    """Return what a reset joins."""
+    simulate = parts.paths.simulate
+    systemctl = SYSTEMCTL if simulate is None else str(simulate / "systemctl")
+    tools = ClientTools(systemctl, tool.tool, any_owner=simulate is not None)
+
+    def incident_of() -> str:
+        return next((run.incident for run in parts.cycle().state.ledger.resets if not run.is_done), "")
+
+    gates = ResetGates(parts.cycle, news)
+    return ResetJoints(
+        sampler=WithNews(sampler, news),
+        tool=tool,
+        clients=Clients(tools, lambda: parts.policy().reset, incident_of),
+        grip=DriverGrip(parts.nvml),
+        write=lambda change, records: parts.cycle().write(change, records),
+        ledger=lambda: parts.cycle().state.ledger,
+        gate_before=gates.before,
+        gate=gates.whole,
+        last_gate=gates.last,
+        verify=gates.verified,
+        meaning=outcome_of_tool,
+        clock=time.monotonic,
+        wall=time.time,
+        policy=parts.policy,
+        boot_id=parts.boot_id,
+    )
+
+
+def _describe(step: Step, snapshot: Snapshot | None) -> DrainRequest:
+    evidence = []
+    for ref in step.targets:
+        reading = snapshot.process(ref) if snapshot is not None else None
+        if reading is not None:
+            evidence.append(f"pid {ref.pid}: {state_word(reading)}")
+    return drain_request(step, host=host_name(), asked_at=time.time(), evidence=tuple(evidence))
