@@ -11,13 +11,14 @@ import click
 
 from reclaimerd.cli import texts
 from reclaimerd.cli.client import Settings, exit_code_of, request
+from reclaimerd.cli.commands_read import resolve_gpu
 from reclaimerd.cli.http_socket import BrokenAnswerError, Json, Request
 from reclaimerd.cli.options import answers, common_options
+from reclaimerd.cli.process_name import PID_AT_START
 from reclaimerd.cli.progress import event_line, failure_lines, result_blocks
 from reclaimerd.cli.render import moment_text, say, show, show_json, stop_printing
 from reclaimerd.errors import ExitCode
 
-PID_AT_START = re.compile(r"([1-9][0-9]{0,9})(?:@([0-9]{1,19}))?", re.ASCII)
 LARGEST_PID = 4_194_304
 """PID_MAX_LIMIT of a 64-bit kernel (include/linux/threads.h)."""
 LARGEST_UID = 4_294_967_294
@@ -171,11 +172,20 @@ def pause(settings: Settings, reason: str, for_seconds: float | None) -> int:
 
 
 @click.command()
+@click.option("--gpu", metavar="GPU", help=texts.RESUME_GPU)
 @common_options
 @answers
-def resume(settings: Settings) -> int:
-    """Let acts by rule go on."""
-    return _report_pause(settings, Request("POST", "/v1/resume", body={}, acts=True))
+def resume(settings: Settings, gpu: str | None) -> int:
+    """Let acts by rule go on; with --gpu close that GPU's own breaker, and nothing else."""
+    if gpu is None:
+        return _report_pause(settings, Request("POST", "/v1/resume", body={}, acts=True))
+    uuid = resolve_gpu(settings, gpu)
+    body = request(settings, Request("POST", "/v1/resume", body={"gpu": uuid}, acts=True)).body
+    if settings.as_json:
+        show_json(body)
+    else:
+        say(f"the breaker of {uuid} is closed: it may be reset again")
+    return int(ExitCode.OK)
 
 
 def _report_pause(settings: Settings, call: Request) -> int:

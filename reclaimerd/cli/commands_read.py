@@ -10,6 +10,7 @@ from reclaimerd.cli import report, texts
 from reclaimerd.cli.client import Settings, request
 from reclaimerd.cli.http_socket import Json, Request
 from reclaimerd.cli.options import answers, common_options, needs_command, stands_alone
+from reclaimerd.cli.process_name import ProcessName, parse_process
 from reclaimerd.cli.render import Block, say, show, show_json
 from reclaimerd.errors import ExitCode, ReclaimerdError
 
@@ -50,12 +51,13 @@ def ps(settings: Settings) -> int:
 
 
 @click.command()
-@click.argument("pid", type=click.IntRange(min=1))
+@click.argument("process", metavar="PID[@START]", callback=parse_process)
 @common_options
 @answers
-def inspect(settings: Settings, pid: int) -> int:
+def inspect(settings: Settings, process: ProcessName) -> int:
     """Show all that is known of one process: its tasks, GPUs, workload, verdict and protection."""
-    body = request(settings, Request("GET", f"/v1/processes/{pid}")).body
+    body = request(settings, Request("GET", f"/v1/processes/{process.pid}")).body
+    process.refuse_another((body.get("process") or {}).get("ref"))
     _present(settings, body, report.inspect_blocks)
     return int(ExitCode.OK)
 
@@ -108,18 +110,21 @@ def explain() -> int:
 
 @explain.command("reset")
 @click.option("--gpu", required=True, metavar="GPU", help=texts.GPU)
+@click.option("--force", is_flag=True, help=texts.FORCE_RESET)
 @common_options
 @answers
-def explain_reset(settings: Settings, gpu: str) -> int:
+def explain_reset(settings: Settings, gpu: str, *, force: bool) -> int:
     """Name every reason why a GPU can't be reset now (then exit 3), and the steps if it can."""
-    uuid = gpu if FULL_UUID.fullmatch(gpu) else _resolve_gpu(settings, gpu)
-    body = request(settings, Request("GET", "/v1/explain/reset", {"gpu": uuid})).body
+    query = {"gpu": resolve_gpu(settings, gpu)} | ({"force": "1"} if force else {})
+    body = request(settings, Request("GET", "/v1/explain/reset", query)).body
     _present(settings, body, report.explain_blocks)
     return int(ExitCode.OK if body.get("permitted") is True else ExitCode.REFUSED)
 
 
-def _resolve_gpu(settings: Settings, name: str) -> str:
-    """Return the UUID of the one GPU that has this index or whose UUID begins so."""
+def resolve_gpu(settings: Settings, name: str) -> str:
+    """Return the UUID of the one GPU that has this UUID or index, or whose UUID begins so."""
+    if FULL_UUID.fullmatch(name):
+        return name
     gpus = request(settings, Request("GET", "/v1/status")).body.get("gpus") or ()
     known = ", ".join(f"{gpu.get('index')}: {gpu.get('uuid')}" for gpu in gpus) or "none"
     uuids = [str(gpu.get("uuid")) for gpu in gpus]

@@ -14,6 +14,7 @@ from reclaimerd.cli.client import Settings, request
 from reclaimerd.cli.evidence_text import perf_lines, stuck_blocks
 from reclaimerd.cli.http_socket import Json, Request
 from reclaimerd.cli.options import answers, common_options
+from reclaimerd.cli.process_name import ProcessName, parse_process
 from reclaimerd.cli.render import printable, say, show, show_json, with_utc_times
 from reclaimerd.errors import ExitCode, ReclaimerdError
 
@@ -22,22 +23,27 @@ _PATIENCE_SECONDS = 60.0
 
 
 @click.command()
-@click.argument("pid", type=click.IntRange(min=1))
+@click.argument("process", metavar="PID[@START]", callback=parse_process)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help=texts.OUT)
 @click.option("--perf", is_flag=True, help=texts.PERF)
 @common_options
 @answers
-def evidence(settings: Settings, pid: int, out: Path | None, perf: bool) -> int:  # noqa: FBT001  # click calls it
+def evidence(settings: Settings, process: ProcessName, out: Path | None, perf: bool) -> int:  # noqa: FBT001  # click calls it
     """Collect what shows of one stuck process, for a report: tasks, stacks, waits, kernel log, driver.
 
     Takes up to 10 seconds and 1 MiB. No environment, no memory content; command lines are masked.
     """
-    asked = Request("GET", f"/v1/evidence/{pid}", idle_seconds=_PATIENCE_SECONDS)
+    if out is not None and not out.parent.is_dir():  # before ten seconds of collecting, not after
+        what = f"{out} can't be written: there is no directory {out.parent}"
+        raise ReclaimerdError(what, "name another file")
+    asked = Request("GET", f"/v1/evidence/{process.pid}", idle_seconds=_PATIENCE_SECONDS)
     page = request(settings, asked).body
+    process.refuse_another(page.get("ref"))
     if perf:
         from reclaimerd.cli.perf_sample import running_tasks, sample_running  # noqa: PLC0415  # only for --perf
 
-        page = {**page, "perf": sample_running(running_tasks(page))}
+        missing = [one for one in page.get("missing") or () if "--perf" not in str(one)]
+        page = {**page, "missing": missing, "perf": sample_running(running_tasks(page))}
     as_json = settings.as_json or (out is not None and out.suffix == ".json")
     if out is not None:
         _write(out, _json_text(page) if as_json else _text(page))

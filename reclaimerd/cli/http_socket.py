@@ -28,6 +28,8 @@ MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 256 * 1024 * 1024
 """A guard against a peer that never ends; `ps` of a large host is some hundred KiB."""
 HTTP_OK = 200
+_WORKING = 102
+"""The daemon is there and works on a longer answer, which follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +191,10 @@ class _Incoming:
 def _read_reply(incoming: _Incoming, on_line: OnLine | None) -> Reply:
     """Read status, headers and body; hand a stream's lines over as they come."""
     try:
-        lines = incoming.through(b"\r\n\r\n").decode("latin-1").split("\r\n")
-        status = int(lines[0].split(" ", 2)[1])
+        status, lines = _WORKING, [""]
+        while status == _WORKING:
+            lines = incoming.through(b"\r\n\r\n").decode("latin-1").split("\r\n")
+            status = int(lines[0].split(" ", 2)[1])
         headers = {k.strip().lower(): v.strip() for k, _, v in (line.partition(":") for line in lines[1:])}
         streamed = on_line is not None and status == HTTP_OK
         body: Json = {}

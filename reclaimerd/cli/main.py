@@ -6,7 +6,7 @@ from io import TextIOWrapper
 
 import click
 
-from reclaimerd.cli import commands_act, commands_files, commands_read, commands_stuck, texts
+from reclaimerd.cli import commands_act, commands_files, commands_read, commands_reset, commands_stuck, texts
 from reclaimerd.cli.options import INTERRUPTED, common_options, needs_command
 from reclaimerd.cli.render import say
 from reclaimerd.errors import ExitCode
@@ -36,6 +36,7 @@ for _command in (
     commands_read.ps,
     commands_read.inspect,
     commands_act.kill,
+    commands_reset.reset,
     commands_stuck.evidence,
     commands_stuck.doctor,
     commands_read.incidents,

@@ -11,7 +11,7 @@ STAGE_WORDS = {"sigterm": "SIGTERM", "sigkill": "SIGKILL", "reset": "GPU reset",
 
 def event_line(event: Json) -> str:
     """Return one line of progress: `12:01:02  pid 4242  SIGTERM sent`."""
-    pid = f"pid {event['pid']}" if event.get("pid") else "all"
+    pid = f"pid {event['pid']}" if event.get("pid") else "GPU" if event.get("pid") == 0 else "all"
     return f"{clock_text(event.get('at'))}  {pid}  {_event_words(event)}"
 
 

@@ -34,6 +34,7 @@ def status_blocks(body: Json) -> Iterator[Block]:
     yield f"policy: {body.get('policy')}, {body.get('rules')} rules"
     yield driver_line(body)
     yield from _brakes(body)
+    yield from _gpu_lines(body)
     if body.get("gpus"):
         yield Table(
             ("GPU", "UUID", "NAME", "PCI", "MEMORY", "UTIL", "HOLDERS", "RECOVERY", "NOTE"),
@@ -46,7 +47,7 @@ def status_blocks(body: Json) -> Iterator[Block]:
             tuple(
                 (
                     str(item.get("id")),
-                    str(item.get("pid")),
+                    "-" if item.get("pid") == 0 else str(item.get("pid")),
                     str(item.get("stage")),
                     age_text(item.get("since_seconds")),
                     str(item.get("target")),
@@ -86,7 +87,22 @@ def _brakes(body: Json) -> Iterator[str]:
         yield f"record: {body['record_fault']}; no record, no act"
     if budget := body.get("budget"):
         workloads, drains = budget.get("workloads_left_today"), budget.get("drains_left_today")
-        yield f"budget left today: {workloads} workloads, {drains} drain requests"
+        resets = budget.get("resets_left_today")
+        yield f"budget left today: {workloads} workloads, {resets} resets, {drains} drain requests"
+
+
+def _gpu_lines(body: Json) -> Iterator[str]:
+    """Yield what ails GPUs, what can't be watched, and the resets under way."""
+    for xid in body.get("xids") or ():
+        what = f"Xid {xid.get('code')} ({xid.get('class')}), {xid.get('count')} times"
+        yield f"GPU {xid.get('gpu')}: {what}, the last {moment_text(xid.get('at'))}"
+    for one in body.get("faults") or ():
+        yield f"fault rule {one.get('rule')} on {one.get('gpu')}: {one.get('ruling')}: {one.get('text')}"
+    for what in body.get("not_watched") or ():
+        yield f"not watched: {what}"
+    for run in body.get("resets") or ():
+        gpus = " ".join(str(gpu) for gpu in run.get("gpus") or ())
+        yield f"reset of {gpus}: {run.get('phase')} since {moment_text(run.get('since'))} {run.get('text')}"
 
 
 def _gpu_row(gpu: Json) -> tuple[str, ...]:
@@ -172,6 +188,7 @@ def inspect_blocks(body: Json) -> Iterator[Block]:
     facts.append(("user", ", ".join(dict.fromkeys(user_text(uid) for uid in process.get("uids") or ()))))
     facts.append(("age", age_text(process.get("age_seconds"))))
     facts += [(k, _plain(v)) for k, v in process.items() if k not in skip and k != "state_text"]
+    facts = [(k, v.replace("\n", "; ") if k == "cgroup" else v) for k, v in facts]
     yield Table(("FIELD", "VALUE"), tuple(facts))
     for gpu in body.get("gpus") or ():
         yield f"holds GPU {gpu.get('gpu')}: {size_text(gpu.get('used_bytes'))} ({gpu.get('how')})"
@@ -205,12 +222,19 @@ def explain_blocks(body: Json) -> Iterator[Block]:
     """Yield whether a reset would be permitted, with every reason at once."""
     word = "would be permitted" if body.get("permitted") else "would be refused"
     yield f"GPU {body.get('gpu')}: a reset {word}"
+    together = [gpu for gpu in body.get("gpus") or () if gpu != body.get("gpu")]
+    if together:
+        yield f"  with it, in one command: {' '.join(together)}"
     for reason in body.get("reasons") or ():
-        pids = f" (pid {', '.join(str(pid) for pid in reason['pids'])})" if reason.get("pids") else ""
-        mend = f"; {reason['mend']}" if reason.get("mend") else ""
-        yield f"  {reason.get('kind')}: {reason.get('text')}{pids}{mend}"
+        text = str(reason.get("text"))
+        unnamed = [str(pid) for pid in reason.get("pids") or () if f"pid {pid}" not in text]
+        pids = f" (pid {', '.join(unnamed)})" if unnamed else ""
+        yield f"  [no] {reason.get('kind')}: {text}{pids}"
+        if reason.get("mend"):
+            yield f"       mend: {reason['mend']}"
+    mark = "[ok]" if body.get("permitted") else "[--]"
     for number, step in enumerate(body.get("steps") or (), 1):
-        yield f"  step {number}: {step}"
+        yield f"  {mark} step {number}: {step}"
     runnable = body.get("runnable") or {}
     yield f"tool: {'can run' if runnable.get('ok') else 'can not run'}: {runnable.get('text', '')}"
 
@@ -226,7 +250,7 @@ def incident_list_blocks(body: Json) -> Iterator[Block]:
             str(item.get("id")),
             moment_text(item.get("opened_at")),
             str(item.get("end") or item.get("stage")) + (" (dry run)" if item.get("dry_run") else ""),
-            str(item.get("ref") or item.get("pid")),
+            "-" if item.get("pid") == 0 else str(item.get("ref") or item.get("pid")),
             _plain(item.get("actor")),
             _gpu_list(item),
             str(item.get("reason") or ""),

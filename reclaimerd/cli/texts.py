@@ -37,7 +37,10 @@ MAX_TARGETS = "Refuse more processes than this."
 TAKEOVER = "When the daemon is alive but silent: end it with SIGKILL, on record, and go on in the foreground."
 GPU = "GPU by UUID, by the beginning of its UUID, or by index."
 PAUSE_FOR = "Resume by itself after this long (default: only on `resume`)."
+RESUME_GPU = "Close this GPU's own breaker, which failed resets tripped."
 LIMIT = "At most so many, the newest."
+FORCE_RESET = "Waive the budget and the cool-down of resets, and nothing else."
+DRY_RUN_RESET = "Look, ask the gate and print its answer as a checklist; change nothing."
 SECONDS = "Limit of the whole demonstration."
 OUT = "Write it to this file (JSON where it ends in .json), readable by its owner alone."
 PERF = "As root: sample the CPU of tasks in R for a second, whose stack shows nowhere else."
@@ -47,7 +50,7 @@ STUCK = (
 )
 
 EXIT_CODES = {
-    ExitCode.OK: "done: reclaimed and proven, permitted (dry run), healthy, or intact",
+    ExitCode.OK: "done: reclaimed and proven, reset and verified, permitted (dry run), healthy, or intact",
     ExitCode.INTERNAL: "internal error",
     ExitCode.USAGE: "wrong usage, a policy with faults, or a host that can't be worked on",
     ExitCode.REFUSED: "refused; the reasons are printed",
@@ -55,7 +58,7 @@ EXIT_CODES = {
     ExitCode.TIME_UP: "time is up and it still holds its GPU; the state of its tasks is printed",
     ExitCode.NO_TARGET: "no such process, or it holds no GPU",
     ExitCode.NO_DAEMON: "no daemon answers, and you are not root",
-    ExitCode.UNVERIFIED: "gone, but the return of its memory could not be verified",
+    ExitCode.UNVERIFIED: "gone, but the return of its memory could not be verified; a reset not verified",
     ExitCode.AUDIT_BROKEN: "the audit log is broken",
     ExitCode.ATTENTION: "status, doctor: something needs a person",
     ExitCode.CORRUPT_STORE: "the store is corrupt",
@@ -74,6 +77,7 @@ EXAMPLES = (
     ("The same, with SIGKILL after ten seconds", "reclaimctl kill --pid 4242@918273 --force --grace 10s"),
     ("What would be done", "reclaimctl kill --pid 4242 --force --dry-run"),
     ("Why a GPU can't be reset now", "reclaimctl explain reset --gpu 0"),
+    ("What a reset would do, step by step, without doing it", "reclaimctl reset --gpu 0 --dry-run"),
     ("What is stuck in the kernel, also while daemon and driver hang", "reclaimctl doctor --stuck"),
     ("Evidence of one stuck process, for a report", "reclaimctl evidence 4242 --out stuck.txt"),
     ("Whether the record is intact", "reclaimctl audit verify"),

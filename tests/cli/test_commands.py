@@ -449,7 +449,7 @@ def test_explain_names_every_reason(tmp_path: Path, capsys: pytest.CaptureFixtur
     with canned(tmp_path / "s", ANSWERS):
         run(["explain", "reset", "--gpu", UUID, "--socket", str(tmp_path / "s")])
     out = capsys.readouterr().out
-    assert "holders: pid 9 holds it (pid 9); end it" in out
+    assert "[no] holders: pid 9 holds it\n       mend: end it\n" in out
     assert "exit_path: pid 8" in out
     assert "tool: can not run" in out
     with canned(tmp_path / "t", {"GET /v1/explain/reset": Answer(body=permitted)}):

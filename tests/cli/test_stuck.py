@@ -132,12 +132,45 @@ def test_evidence_is_written_private_and_a_link_is_not_followed(
     assert ("taken_at" in out.read_text()) == name.endswith(".json")
 
 
+@pytest.mark.parametrize("command", ["evidence", "inspect"])
+def test_a_process_may_be_named_as_it_is_printed_and_another_is_not_taken_for_it(
+    socket: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """PID@START of `ps` works; where the number was given away since, nothing of the other is shown."""
+    answers = {
+        "GET /v1/evidence/42": Answer(PAGE),
+        "GET /v1/processes/42": Answer({"process": {"pid": 42, "ref": str(PAGE["ref"])}}),
+    }
+    with canned(socket, answers):
+        assert run([command, str(PAGE["ref"]), "--socket", str(socket)]) == 0
+        capsys.readouterr()
+        assert run([command, "42@1", "--socket", str(socket)]) == ExitCode.NO_TARGET
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "process 42@1 is gone" in shown.err
+
+
+@pytest.mark.parametrize("word", ["abc", "0", "42@", "-1", "4 2", "42@x"])
+@pytest.mark.parametrize("command", ["evidence", "inspect"])
+def test_what_is_no_process_is_a_usage_error(
+    socket: Path, capsys: pytest.CaptureFixture[str], command: str, word: str
+) -> None:
+    """Exit 2, nobody is asked, and the words say what to write."""
+    with canned(socket, {}) as server:
+        assert run([command, "--socket", str(socket), "--", word]) == ExitCode.USAGE
+    assert server.asked == []
+    assert "write PID or PID@START" in capsys.readouterr().err
+
+
 def test_a_file_that_can_not_be_written_is_one_sentence(
     socket: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Named, with its cause."""
-    assert evidence(socket, "--out", str(tmp_path / "no" / "out.txt")) == ExitCode.INTERNAL
-    assert "can't be written: No such file" in capsys.readouterr().err
+    """Named, with its cause, and before anything is collected for ten seconds."""
+    with canned(socket, {}) as server:
+        words = ["evidence", "42", "--socket", str(socket), "--out", str(tmp_path / "no" / "out.txt")]
+        assert run(words) == ExitCode.INTERNAL
+    assert server.asked == []
+    assert "can't be written: there is no directory" in capsys.readouterr().err
 
 
 def test_a_page_of_another_version_is_one_sentence(socket: Path, capsys: pytest.CaptureFixture[str]) -> None:
