@@ -8,7 +8,10 @@ import pytest
 from reclaimerd import __version__
 from reclaimerd.errors import ExitCode
 from reclaimerd.judge.ladder import as_markdown
-from reclaimerd.model.incident import Stage
+from reclaimerd.model.fault import FaultClass
+from reclaimerd.model.incident import OutcomeKind, ProofKind, Stage
+from reclaimerd.model.kernel import Leaving, TaskCondition
+from reclaimerd.model.reset_run import ChangeKind, ChangeState, ResetPhase, ResetResult
 from reclaimerd.model.step import ReasonKind
 
 ROOT = Path(__file__).parents[2]
@@ -105,10 +108,20 @@ def test_decisions_are_numbered_without_a_gap() -> None:
 
 
 def test_each_word_of_the_model_is_in_the_glossary() -> None:
-    """Every stage, and every reason of a refusal, stands in the glossary by its value."""
+    """Every stage, reason of a refusal, condition of a task and end of an exit stands there by its value."""
     text = text_of(DOCS / "glossary.md")
-    values = [str(word) for word in (*Stage, *ReasonKind)]
+    words = (*Stage, *ReasonKind, *TaskCondition, *Leaving, *OutcomeKind, *ProofKind)
+    resets = (*ResetPhase, *ResetResult, *ChangeKind, *ChangeState)
+    values = [str(word) for word in (*words, *resets)] + [fault.word for fault in FaultClass]
     assert [value for value in values if f"`{value}`" not in text] == []
+
+
+def test_each_call_of_the_socket_is_on_the_page_that_a_wrong_call_points_to() -> None:
+    """Method and path of every route stand in architecture.md; one that takes a name says so."""
+    routes = re.findall(r'_Route\("(GET|POST)", "(/v1/[a-z/]+)"', text_of(ROOT / "reclaimerd/daemon/api.py"))
+    told = re.findall(r"`(GET|POST) (/v1/[a-z/]+)(?:PID|ID)?`", text_of(DOCS / "architecture.md"))
+    assert routes
+    assert set(routes) <= set(told)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -90,7 +90,7 @@ def test_a_leader_that_is_gone_does_not_hide_its_threads(rig: Rig) -> None:
 
 
 def test_a_dead_but_listed_parent_names_its_heir_and_a_command_that_works(rig: Rig) -> None:
-    """Exit 6 for the dead parent; the command it prints reclaims the child that really holds."""
+    """C35: exit 6 for the dead parent; the command it prints reclaims the child that really holds."""
     pair = rig.launch("--fork-and-leave")
     child = pair.children[0]
     wait_until(lambda: not is_alive(pair.pid), "the parent is dead")
@@ -169,7 +169,7 @@ def test_memory_that_cannot_be_read_is_unverified(rig: Rig) -> None:
 
 
 def test_another_start_time_is_another_process(daemon_rig: Rig) -> None:
-    """Exit 6 for PID@START of a process that is not that one any more; it lives."""
+    """C05: exit 6 for PID@START, as an old log line names it, of who has that pid now; it lives."""
     pid, path = daemon_rig.recorder()
     ran = daemon_rig.ctl("kill", "--pid", f"{pid}@1", "--force")
     assert ran.code == 6, ran

@@ -4,12 +4,11 @@ import secrets
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from reclaimerd.observe.peers import cgroup_root
+from tests.e2e.cgroups import cgroup, container, moved
 from tests.e2e.rig import GPU_B, Rig, is_alive, rule, signals_in, simulated_host
 from tests.rigs.simulated import wait_until
 
@@ -22,32 +21,6 @@ signal.pause()
 """
 STUBBORN = (sys.executable, "-c", _STUBBORN)
 """A member that holds no GPU and ignores SIGTERM."""
-
-
-@contextmanager
-def cgroup(name: str) -> Iterator[Path]:
-    """Make a cgroup v2 of root's and remove it at the end; skip where there is none."""
-    try:
-        folder = cgroup_root("") / name
-        folder.mkdir()
-    except OSError as error:
-        pytest.skip(f"no cgroup v2 can be made here: {error}")
-    try:
-        yield folder
-    finally:
-        wait_until(lambda: not (folder / "cgroup.procs").read_text(), f"{folder} is empty")
-        folder.rmdir()
-
-
-def container() -> str:
-    """Return a directory's name as a container runtime makes it."""
-    return f"docker-{secrets.token_hex(32)}.scope"
-
-
-def moved(folder: Path, pid: int) -> int:
-    """Move a process into a cgroup."""
-    (folder / "cgroup.procs").write_text(str(pid))
-    return pid
 
 
 @pytest.fixture(params=["daemon", "foreground"])

@@ -13,8 +13,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -22,51 +20,14 @@ from typing import Any
 
 import pytest
 
+from tests.gpu.cuda import cuda_process
+
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.root,
     pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="no NVIDIA GPU here"),
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
 ]
-CHILD = Path(__file__).with_name("cuda_child.py")
-READY_SECONDS = 60.0
-
-
-@dataclass(slots=True)
-class CudaProcess:
-    """A CUDA process that said ready; `pid` is the one that is to be reclaimed."""
-
-    popen: "subprocess.Popen[str]"
-    pid: int
-    child: int
-
-
-@contextmanager
-def cuda_process(*args: str, prefix: tuple[str, ...] = ()) -> Iterator[CudaProcess]:
-    """Start one, wait until it holds, and end it and its child for certain."""
-    argv = [*prefix, sys.executable, str(CHILD), *args]
-    popen = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
-    assert popen.stdout is not None
-    ready, _, _ = select.select([popen.stdout], [], [], READY_SECONDS)
-    words = popen.stdout.readline().split() if ready else []
-    assert words[:1] == ["ready"], f"the CUDA child did not get ready: {words}"
-    pid, child = popen.pid, int(words[2])
-    if prefix:
-        pid = _only_child(_only_child(popen.pid) if len(prefix) > 4 else popen.pid)
-    try:
-        yield CudaProcess(popen, pid, child)
-    finally:
-        for one in (pid, child, popen.pid):
-            if one:
-                with suppress(ProcessLookupError):
-                    os.kill(one, signal.SIGKILL)
-        popen.wait(30)
-        popen.stdout.close()
-
-
-def _only_child(pid: int) -> int:
-    words = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-    return int(words[0]) if words else pid
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,43 +195,13 @@ def test_pid_namespaces(nested: int, tmp_path: Path) -> None:
     assert done.code == 0, done.result
 
 
-def test_ps_and_explain_reset(tmp_path: Path) -> None:
-    """`ps` names the CUDA holder and its memory; `explain reset` names it while it lives, not after."""
-    where = [
-        "--state-dir",
-        str(tmp_path / "s"),
-        "--log-dir",
-        str(tmp_path / "l"),
-        "--socket",
-        str(tmp_path / "k"),
-    ]
-    command = [sys.executable, "-m", "reclaimerd.cli.main"]
-    answers = []
+def test_ps_names_the_holder(tmp_path: Path) -> None:
+    """`ps` names the CUDA holder, how it was seen, and its memory."""
+    where = ["--state-dir", str(tmp_path / "s"), "--log-dir", str(tmp_path / "l"), "--socket"]
+    command = [sys.executable, "-m", "reclaimerd.cli.main", "ps", "--json", *where, str(tmp_path / "k")]
     with cuda_process("--gib", "3") as one:
-        table = json.loads(
-            subprocess.run(
-                [*command, "ps", "--json", *where], capture_output=True, text=True, check=True
-            ).stdout
-        )
-        rows = [row for row in table["rows"] if row["pid"] == one.pid]
-        assert rows
-        assert rows[0]["how"] == "listed+node"
-        assert rows[0]["used_bytes"] > 3 * 1024**3
-        gpu = rows[0]["gpu"]
-        for _ in ("held", "free"):
-            ran = subprocess.run(
-                [*command, "explain", "reset", "--gpu", gpu, "--json", *where],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            answers.append((ran.returncode, json.loads(ran.stdout)))
-            with suppress(ProcessLookupError):
-                os.kill(one.pid, signal.SIGKILL)
-            one.popen.wait(30)
-    sys.stdout.write(
-        "\nFIGURES " + json.dumps({"explain_held": answers[0], "explain_free": answers[1]}) + "\n"
-    )
-    assert answers[0][0] == 3
-    assert "holders" in {reason["kind"] for reason in answers[0][1]["reasons"]}
-    assert "holders" not in {reason["kind"] for reason in answers[1][1]["reasons"]}
+        table = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    rows = [row for row in table["rows"] if row["pid"] == one.pid]
+    assert rows
+    assert rows[0]["how"] == "listed+node"
+    assert rows[0]["used_bytes"] > 3 * 1024**3
