@@ -34,6 +34,7 @@ check: packages development
 
 docs: environment
 	$(BIN)/python -c "from reclaimerd.judge.ladder import as_markdown; print(end=as_markdown())" > docs/ladder.md
+	$(BIN)/python -c "from reclaimerd.judge.reset_steps import as_markdown; print(end=as_markdown())" > docs/reset.md
 	$(BIN)/reclaimctl manual > docs/reclaimctl.md
 
 environment:
