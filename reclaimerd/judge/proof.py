@@ -133,7 +133,8 @@ def _memory_finding(gpu: GpuReading, rows: tuple[GpuProcess, ...], snapshot: Sna
         kind = ProofKind.SHARED if shared else ProofKind.EXCLUSIVE
         text = f"{gpu.uuid}: {residual} bytes over what others hold{'' if shared else _latch(gpu)}"
         return Proven(Proof(kind, text, ((gpu.uuid, residual),)))
-    if shared:
+    # Who only has a node open (a monitor, say) has no context that could account for so much.
+    if rows:
         return Unmeasured(
             Proof(
                 ProofKind.RELEASED_UNMEASURED,
@@ -141,7 +142,7 @@ def _memory_finding(gpu: GpuReading, rows: tuple[GpuProcess, ...], snapshot: Sna
                 ((gpu.uuid, residual),),
             ),
         )
-    return StillHeld(f"{gpu.uuid}: {residual} bytes are still used and nobody is seen to hold them")
+    return StillHeld(f"{gpu.uuid}: {residual} bytes are still used and no context accounts for them")
 
 
 def _latch(gpu: GpuReading) -> str:
