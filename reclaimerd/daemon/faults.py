@@ -90,7 +90,7 @@ def open_by_fault(
             continue
         if any(_is_about(one, verdict.gpu) for one in known) or _was_planned(verdict, draft, policy, now):
             continue
-        members, stages = _first_to_go(verdict, snapshot)
+        members, stages = _first_to_go(verdict, snapshot, policy.reset.stop_units)
         incident = fault_incident(
             replace(rule, stages=stages), (verdict.gpu, verdict.text, members), seen, now
         )
@@ -139,7 +139,7 @@ def _is_about(incident: Incident, gpu: GpuUuid) -> bool:
 
 
 def _first_to_go(
-    verdict: GpuVerdict, snapshot: Snapshot
+    verdict: GpuVerdict, snapshot: Snapshot, stop_units: tuple[str, ...]
 ) -> tuple[tuple[ProcessRef, ...], tuple[ListedStage, ...]]:
     """Return who is told to go before the reset: the holders, when they all belong to one workload."""
     quiet = tuple(stage for stage in verdict.stages if stage not in _SIGNALS)
@@ -147,10 +147,16 @@ def _first_to_go(
         return (), verdict.stages
     refs = tuple(dict.fromkeys(holder.ref for holder in snapshot.holders_of(verdict.gpu)))
     readings = [snapshot.process(ref) for ref in refs]
-    keys = {_workload_of(one) for one in readings if one is not None}
-    if None in readings or len(keys) > 1:
+    told = [one for one in readings if one is None or not _stops_with_its_unit(one, stop_units)]
+    if None in told or len({_workload_of(one) for one in told if one is not None}) > 1:
         return (), quiet
-    return refs, verdict.stages
+    return tuple(one.ref for one in told if one is not None), verdict.stages
+
+
+def _stops_with_its_unit(reading: ProcessReading, stop_units: tuple[str, ...]) -> bool:
+    """Tell whether a holder is a client that the reset itself stops and starts again: nobody signals it."""
+    workload = reading.workload
+    return workload.trusted and workload.unit in stop_units
 
 
 def _workload_of(reading: ProcessReading) -> str:

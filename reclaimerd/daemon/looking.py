@@ -5,6 +5,7 @@ import asyncio
 from reclaimerd.daemon.desk import Desk
 from reclaimerd.daemon.plights import pids_in_exit
 from reclaimerd.daemon.state import State
+from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.incident import Incident
 from reclaimerd.model.ports import Look, SamplerPort
 from reclaimerd.model.snapshot import Snapshot
@@ -30,18 +31,22 @@ def followed(state: State) -> tuple[Incident, ...]:
     return (*state.incidents.values(), *state.handed.values())
 
 
+def watched(state: State) -> frozenset[ProcessRef]:
+    """Return every process whose end is watched."""
+    return frozenset(ref for one in followed(state) for ref in one.processes)
+
+
 def take_look(state: State, desk: Desk) -> Look:
     """Return what the next look is to see, and count what was asked for as taken up.
 
     An order for a reset needs the whole look at once: holders anywhere, and all that a reset must know.
     """
-    watch = {ref for one in followed(state) for ref in one.processes}
     asked, state.asked_pids = state.asked_pids, set()
     reset = state.wants_reset_look or any(one.order.gpu is not None for one in desk.waiting)
     full_scan = state.wants_full_scan or reset
     state.wants_full_scan = state.wants_reset_look = False
     return Look(
-        watch=tuple(sorted(watch)),
+        watch=tuple(sorted(watched(state))),
         pids=(*desk.pids(), *sorted(asked)),
         kernel=(*pids_in_exit(followed(state), state.snapshot), *sorted(asked)),
         reset=reset,

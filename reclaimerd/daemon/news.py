@@ -6,11 +6,12 @@ it durable, so that neither a failed write nor another reader of it loses a line
 
 import asyncio
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from reclaimerd.model.fault import DeviceEvent, KernelNews, XidLine
+from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.ports import Look, SamplerPort
 from reclaimerd.model.snapshot import Snapshot
 
@@ -175,16 +176,21 @@ def _after(kept: tuple[T, ...], gone: tuple[T, ...]) -> tuple[T, ...]:
 
 
 class WithNews:
-    """A sampler whose snapshots carry the news that no pass has taken yet; it takes none away."""
+    """A sampler for looks beside the passes: they carry the news that no pass has taken, and take none away.
 
-    __slots__ = ("_news", "_sampler")
+    `watch` are the processes that the passes watch: the sampler forgets the end of one that is left out.
+    """
 
-    def __init__(self, sampler: SamplerPort, news: News) -> None:
+    __slots__ = ("_news", "_sampler", "_watch")
+
+    def __init__(self, sampler: SamplerPort, news: News, watch: Callable[[], Iterable[ProcessRef]]) -> None:
         self._sampler = sampler
         self._news = news
+        self._watch = watch
 
     async def sample(self, look: Look) -> Snapshot:
         """Return one look at the host, and the news as it stands after it."""
-        snapshot = await self._sampler.sample(look)
+        watch = tuple(sorted({*look.watch, *self._watch()}))
+        snapshot = await self._sampler.sample(replace(look, watch=watch))
         news, events = self._news.look([gpu.pci_address for gpu in snapshot.gpus])
         return replace(snapshot, kernel_news=news, device_events=events)

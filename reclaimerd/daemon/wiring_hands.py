@@ -18,7 +18,7 @@ from reclaimerd.act.reset_texts import outcome_of_tool
 from reclaimerd.daemon.cycle import Cycle
 from reclaimerd.daemon.engine import Paths
 from reclaimerd.daemon.last_look import LastLooker
-from reclaimerd.daemon.looking import OneAtATime
+from reclaimerd.daemon.looking import OneAtATime, watched
 from reclaimerd.daemon.news import News, WithNews
 from reclaimerd.daemon.reset_book import ResetJoints
 from reclaimerd.daemon.reset_gates import ResetGates
@@ -109,7 +109,7 @@ def build_reset(parts: HandParts, tool: ResetTool, sampler: OneAtATime, news: Ne
 
     gates = ResetGates(parts.cycle, news)
     return ResetJoints(
-        sampler=WithNews(sampler, news),
+        sampler=WithNews(sampler, news, lambda: watched(parts.cycle().state)),
         tool=tool,
         clients=Clients(tools, lambda: parts.policy().reset, incident_of),
         grip=DriverGrip(parts.nvml),

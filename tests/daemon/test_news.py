@@ -152,7 +152,7 @@ def test_what_cannot_be_watched_is_said() -> None:
 def test_a_look_with_news_takes_none_away() -> None:
     """The reset beside the passes sees them, and the pass sees them after it."""
     log = FakeLog([KernelNews((a_line(),), 1)])
-    sampler = WithNews(FakeSampler(a_snapshot()), News(log, FakeDevices([(EVENT,)])))
+    sampler = WithNews(FakeSampler(a_snapshot()), News(log, FakeDevices([(EVENT,)])), lambda: ())
     for _ in range(2):
         snapshot = asyncio.run(sampler.sample(Look()))
         assert [line.seq for line in snapshot.kernel_news.xids] == [1]
