@@ -16,6 +16,7 @@ GIB = 1024**3
 GPUS = (
     SimulatedGpu("GPU-00000000-0000-4000-8000-00000000000a", "Simulated GPU A", 24 * GIB, "0000:01:00.0"),
     SimulatedGpu("GPU-00000000-0000-4000-8000-00000000000b", "Simulated GPU B", 24 * GIB, "0000:02:00.0"),
+    SimulatedGpu("GPU-00000000-0000-4000-8000-00000000000c", "Simulated GPU C", 24 * GIB, "0000:03:00.0"),
 )
 
 
@@ -62,7 +63,7 @@ def staged(policy_text: str) -> Iterator[Stage]:
 def _filled(directory: Path, keeper: Keeper, sleep: str, fuse: tuple[raw_fuse.RawFuse | None, str]) -> Stage:
     server, why_not = fuse
     leave = directory / "parent-leaves"
-    a, b = (["--gpu", gpu.uuid] for gpu in GPUS)
+    a, b, c = (["--gpu", gpu.uuid] for gpu in GPUS)
     casting: list[tuple[str, list[str]]] = [
         ("quiet, under its cap", [*a, "--bytes", "1GiB"]),
         ("over its cap, obeys SIGTERM", [*a, "--bytes", "5GiB"]),
@@ -71,6 +72,8 @@ def _filled(directory: Path, keeper: Keeper, sleep: str, fuse: tuple[raw_fuse.Ra
         ("leader gone, threads live on (Z)", [*b, "--bytes", "5GiB", "--exit-leader", "--threads", "2"]),
         ("protected, over its cap", [*a, "--bytes", "5GiB", "--become", sleep]),
     ]
+    if os.geteuid() == 0:  # the gate wants to see every kernel stack before a reset, which is root's
+        casting.append(("gone, its memory leaked", [*c, "--bytes", "5GiB", "--ignore-term", "--leak"]))
     if server is not None:
         stuck = ["--stuck-on", str(server.path("withheld"))]
         casting.append(("unkillable in its exit path", [*b, "--bytes", "5GiB", *stuck]))

@@ -89,14 +89,14 @@ def ends(shown: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.root
-def test_as_root_five_are_reclaimed_and_one_is_handed_over(place: Path) -> None:
+def test_as_root_six_are_reclaimed_and_one_is_handed_over(place: Path) -> None:
     """The promise of the README: who ends how, who is spared, a verified record, one drain request."""
     if why_unavailable():
         pytest.skip(f"no unkillable process can be made here: {why_unavailable()}")
     began = time.monotonic()
     shown = played(place)
     assert time.monotonic() - began < 60
-    assert ends(shown) == ["handed_over"] + ["reclaimed"] * 5
+    assert ends(shown) == ["handed_over"] + ["reclaimed"] * 6
     assert {one["verdict"] for one in shown["spared"]} == {"watch", "spare"}
     assert shown["audit"]["verified"]
     assert shown["audit"]["records"] > 20
@@ -105,6 +105,7 @@ def test_as_root_five_are_reclaimed_and_one_is_handed_over(place: Path) -> None:
     stages = {who: [step["stage"] for step in one["stages"]] for who, one in by_who.items()}
     assert stages["over its cap, obeys SIGTERM"] == ["sigterm"]
     assert stages["over its cap, ignores SIGTERM"] == ["sigterm", "sigkill"]
+    assert stages["gone, its memory leaked"] == ["sigterm", "sigkill", "reset"]
     assert stages["unkillable in its exit path"] == ["sigterm", "sigkill", "drain"]
     passed = by_who["unkillable in its exit path"]["passed_over"]
     assert [one["stage"] for one in passed] == ["reset"]

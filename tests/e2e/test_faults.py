@@ -110,3 +110,48 @@ def test_gpus_that_can_only_be_reset_together(*, together: bool) -> None:
             assert "peers" in {reason["kind"] for reason in ran.answer["answer"]["reasons"]}
             assert host.resets == ()
         host.as_before()
+
+
+def test_holders_of_one_workload_are_told_to_go_before_the_reset() -> None:
+    """With the signals listed: SIGTERM, SIGKILL to the holder, then one reset over nobody."""
+    rule = {**RULE, "stages": ["sigterm", "sigkill", "reset", "drain"], "grace": "1s", "sigkill": "2s"}
+    with reset_host() as host:
+        host.rig.write_policy(rule, **TABLES)
+        host.rig.start_daemon()
+        holder = host.rig.launch("--ignore-term", gpu=GPU_A)
+        host.rig.passes(2)
+        write_xid(host.rig.host, PCI_A, 119, "told")
+        assert wait_end(host) == "reclaimed", host.rig.story()
+        assert not is_alive(holder.pid)
+        acts = [str(one["action"]) for one in host.rig.records("intent")]
+        assert acts == ["sigterm", "sigkill", "reset"]
+        assert [(line.gpu, line.over) for line in host.resets] == [(GPU_A, False)]
+        host.wait_done()
+        host.as_before()
+
+
+def test_memory_that_nobody_holds_after_a_kill_comes_back_by_a_reset() -> None:
+    """A process's own incident: it is gone, its memory leaked, the reset brings it back, proven."""
+    cap: Table = {
+        "name": "over-cap",
+        "above": "4GiB",
+        "for": "400ms",
+        "readings": 2,
+        "mode": "enforce",
+        "action": "reclaim",
+        "stages": ["sigterm", "sigkill", "reset", "drain"],
+        "grace": "1s",
+        "match.uid": ["0-4294967294"],
+    }
+    with reset_host() as host:
+        host.rig.write_policy(cap, **TABLES)
+        host.rig.start_daemon()
+        host.rig.passes(2)
+        holder = host.rig.launch("--ignore-term", "--leak", gpu=GPU_A)
+        assert wait_end(host) == "reclaimed", host.rig.story()
+        assert not is_alive(holder.pid)
+        acts = [str(one["action"]) for one in host.rig.records("intent")]
+        assert acts == ["sigterm", "sigkill", "reset"], host.rig.story()
+        assert [(line.gpu, line.over) for line in host.resets] == [(GPU_A, False)]
+        host.wait_done()
+        host.as_before()
