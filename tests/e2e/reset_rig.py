@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from reclaimerd.cli.http_socket import HTTP_OK, NoAnswer, Request, ask_daemon
 from reclaimerd.observe.peers import cgroup_root
 from reclaimerd.simulation.host import SimulatedGpu, change_simulated_host, read_simulated_host
@@ -26,6 +28,12 @@ TABLES: Mapping[str, Mapping[str, object]] = {
     "breaker": {"failed_resets": 100},
     "reset": {"unit_timeout": "5s", "verify": "5s"},
 }
+
+
+def mostly_slow(*values: Any, plain: int = 2) -> list[Any]:
+    """Return the values of a parametrised test: the first few run always, the others where slow ones do."""
+    several = [value if isinstance(value, tuple) else (value,) for value in values[plain:]]
+    return [*values[:plain], *(pytest.param(*value, marks=pytest.mark.slow) for value in several)]
 
 
 @dataclass(frozen=True, slots=True)

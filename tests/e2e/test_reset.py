@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reclaimerd.simulation.host import change_simulated_host
-from tests.e2e.reset_rig import DCGM, ResetRig, intervals_in, reset_host
+from tests.e2e.reset_rig import DCGM, ResetRig, intervals_in, mostly_slow, reset_host
 from tests.e2e.rig import GPU_A, GPU_B, is_alive
 from tests.rigs.simulated import GIB, wait_until
 
@@ -53,7 +53,7 @@ def test_a_dry_run_changes_nothing() -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [
+    mostly_slow(
         {"recovery_action": "node_reboot"},
         {"recovery_action": "dance"},
         {"drain_state": True},
@@ -63,7 +63,7 @@ def test_a_dry_run_changes_nothing() -> None:
         {"virtualisation": "vgpu_guest"},
         {"generation": "before_ampere", "peers": (GPU_B,)},
         {"generation": "ampere", "switched": True},
-    ],
+    ),
 )
 def test_the_gate_refuses_and_nothing_is_touched(fields: dict[str, object]) -> None:
     """Each state that forbids a reset is an answer with exit 3; even a careless driver resets nothing."""
@@ -111,7 +111,8 @@ def test_a_driver_that_says_no_is_a_refusal_with_all_put_back(how: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "how", ["residue", "recovery_after", "silent", "ecc_after", "xid_after", "lost_after", "lost"]
+    "how",
+    mostly_slow("residue", "lost_after", "recovery_after", "silent", "ecc_after", "xid_after", "lost"),
 )
 def test_a_reset_that_is_not_proven_is_never_done(how: str) -> None:
     """Something is wrong after it: another exit than 0, one reset and no second, what can be is put back."""
@@ -139,13 +140,13 @@ def test_another_index_afterwards_is_the_same_gpu() -> None:
 
 @pytest.mark.parametrize(
     ("unit", "calls"),
-    [
+    mostly_slow(
         ({"fail_stop": "busy"}, {}),
         ({"slow_stop_seconds": 8.0}, {}),
         ({"returns": True}, {}),
         ({}, {"set_persistence": "no"}),
         ({}, {"set_persistence": "silent"}),
-    ],
+    ),
 )
 def test_a_client_that_does_not_stop_is_a_refusal(unit: Mapping[str, Any], calls: dict[str, str]) -> None:
     """No reset, not even by a careless driver, and what had been stopped is back."""
@@ -214,7 +215,9 @@ def test_a_hung_tool_is_left_alone_and_what_was_stopped_comes_back_when_it_ends(
         assert host.reset("--force").code == REFUSED
 
 
-@pytest.mark.parametrize("phase", WHOLE)
+@pytest.mark.parametrize(
+    "phase", mostly_slow("stop_clients", "reset", *sorted({*WHOLE} - {"stop_clients", "reset"}))
+)
 def test_a_daemon_killed_in_any_phase_resets_once_and_restores_all(phase: str) -> None:
     """SIGKILL when the phase is on record, then a new start: the same end, never twice, all put back."""
     with reset_host() as host:
