@@ -7,44 +7,35 @@ repeats them as comments and a test compares the two.
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from reclaimerd.model.rules import (
+    DEFAULT_STAGES,
+    FaultRule,
+    GpuSpan,
+    ListedStage,
+    Mode,
+    Per,
+    Rule,
+    RuleAction,
+    RuleKind,
+    Scope,
+    Selector,
+    Threshold,
+)
 
-class Mode(StrEnum):
-    """How far a rule may go; the global mode caps each rule's own."""
-
-    OBSERVE = "observe"
-    DRY_RUN = "dry-run"
-    ENFORCE = "enforce"
-
-
-class Scope(StrEnum):
-    """What one incident takes as its target."""
-
-    PROCESS = "process"
-    TREE = "tree"
-    WORKLOAD = "workload"
-
-
-class RuleAction(StrEnum):
-    """What a rule asks for when it holds."""
-
-    OBSERVE = "observe"
-    RECLAIM = "reclaim"
-
-
-class ListedStage(StrEnum):
-    """Stages that a policy may list."""
-
-    SIGTERM = "sigterm"
-    SIGKILL = "sigkill"
-    RESET = "reset"
-    DRAIN = "drain"
-
-
-class GpuSpan(StrEnum):
-    """Over which GPUs a memory rule sums."""
-
-    ONE = "one"
-    ALL = "all"
+__all__ = [  # what is said of single rules stands in model.rules; the whole policy is one door
+    "DEFAULT_STAGES",
+    "FaultRule",
+    "GpuSpan",
+    "ListedStage",
+    "Mode",
+    "Per",
+    "Rule",
+    "RuleAction",
+    "RuleKind",
+    "Scope",
+    "Selector",
+    "Threshold",
+]
 
 
 class FaultDomain(StrEnum):
@@ -54,85 +45,6 @@ class FaultDomain(StrEnum):
     HARDWARE = "hardware"
     WORKLOAD = "workload"
     UNKNOWN = "unknown"
-
-
-DEFAULT_STAGES = (ListedStage.SIGTERM, ListedStage.SIGKILL, ListedStage.DRAIN)
-
-
-@dataclass(frozen=True, slots=True)
-class Threshold:
-    """A cap: bytes, or percent of the GPU's total; exactly one is set."""
-
-    above_bytes: int | None = None
-    above_percent: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Selector:
-    """Which holders a rule concerns: every field that is not empty must hold.
-
-    `cmdline` are RE2 patterns searched in the arguments joined by spaces; `cgroup` are fnmatch
-    globs on the whole cgroup path; `exe` are absolute paths or globs; `uids` are inclusive ranges.
-    A name alone proves nothing: the evaluation notes which fields decided.
-    """
-
-    users: tuple[str, ...] = ()
-    uids: tuple[tuple[int, int], ...] = ()
-    exe: tuple[str, ...] = ()
-    cmdline: tuple[str, ...] = ()
-    cgroup: tuple[str, ...] = ()
-    gpus: tuple[str, ...] = ()
-
-    @property
-    def is_empty(self) -> bool:
-        """Tell whether nothing is selected."""
-        return not (self.users or self.uids or self.exe or self.cmdline or self.cgroup or self.gpus)
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One rule of kind `memory`; all its conditions must hold, rules are alternatives.
-
-    `sigterm_seconds` and `sigkill_seconds` of None take the ladder's.
-    """
-
-    name: str
-    above: Threshold
-    span: GpuSpan = GpuSpan.ONE
-    for_seconds: float = 120.0
-    readings: int = 10
-    match: Selector = field(default_factory=Selector)
-    exempt: Selector = field(default_factory=Selector)
-    mode: Mode = Mode.OBSERVE
-    action: RuleAction = RuleAction.RECLAIM
-    stages: tuple[ListedStage, ...] = DEFAULT_STAGES
-    scope: Scope = Scope.PROCESS
-    sigterm_seconds: float | None = None
-    sigkill_seconds: float | None = None
-    even_if_allocated: bool = False
-    kind: str = "memory"
-
-
-@dataclass(frozen=True, slots=True)
-class FaultRule:
-    """One rule of kind `fault`: a GPU whose fault is one of these classes is to be reset.
-
-    `xid_classes` and `recovery_actions` are alternatives; words as the catalogue and NVML field 230 have
-    them. `stages` may name sigterm and sigkill: then the holders are told to go first, and only when they
-    all belong to one workload.
-    """
-
-    name: str
-    xid_classes: tuple[str, ...] = ()
-    recovery_actions: tuple[str, ...] = ()
-    gpus: tuple[str, ...] = ()
-    for_seconds: float = 30.0
-    mode: Mode = Mode.OBSERVE
-    action: RuleAction = RuleAction.RECLAIM
-    stages: tuple[ListedStage, ...] = (ListedStage.RESET, ListedStage.DRAIN)
-    sigterm_seconds: float | None = None
-    sigkill_seconds: float | None = None
-    kind: str = "fault"
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +135,36 @@ class ResetSettings:
     fence_hook: str = ""
 
 
+_RUNTIME_SOCKETS = (
+    "/run/containerd/containerd.sock",
+    "/run/crio/crio.sock",
+    "/run/k3s/containerd/containerd.sock",
+    "/run/cri-dockerd.sock",
+)
+_SYSTEM_NAMESPACES = (
+    "kube-system", "gpu-operator", "nvidia-gpu-operator", "nvidia-device-plugin", "nvidia-dra-driver-gpu",
+    "dcgm-exporter",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class AttributionSettings:
+    """Who says which container was given which GPU.
+
+    `kubelet_socket`: the kubelet's pod-resources socket; "" asks nobody. `runtime_sockets`: of them those
+    that exist show when a container runtime was started anew. `system_namespaces`: their pods watch and
+    serve the GPUs, and hold some without a request: no verdict against them. The list is read every
+    `refresh_seconds`; older than two of these it says nothing. `steady_seconds`: so long after a start of
+    the kubelet or a runtime nobody is convicted.
+    """
+
+    kubelet_socket: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    runtime_sockets: tuple[str, ...] = _RUNTIME_SOCKETS
+    refresh_seconds: float = 30.0
+    steady_seconds: float = 120.0
+    system_namespaces: tuple[str, ...] = _SYSTEM_NAMESPACES
+
+
 @dataclass(frozen=True, slots=True)
 class AuditSettings:
     """Rotation of the audit log."""
@@ -286,6 +228,7 @@ class Policy:
     drain: DrainSettings = field(default_factory=DrainSettings)
     workers: WorkerSettings = field(default_factory=WorkerSettings)
     reset: ResetSettings = field(default_factory=ResetSettings)
+    attribution: AttributionSettings = field(default_factory=AttributionSettings)
     audit: AuditSettings = field(default_factory=AuditSettings)
     access: AccessSettings = field(default_factory=AccessSettings)
     protections: tuple[UserProtection, ...] = ()

@@ -20,9 +20,10 @@ from reclaimerd.model.step import DrainRequest, Permit, Step
 class NvmlPort(Protocol):
     """The NVML calls we use; lives in the nvml worker, real or simulated. Any call may hang."""
 
-    def read_host(self) -> HostGpus:
+    def read_host(self, *, utilisation: bool = False) -> HostGpus:
         """Return every GPU with its readings; one GPU's failure is that GPU's reading.
 
+        With `utilisation` each listed process has its share of the GPU's multiprocessors (2.9 ms a GPU).
         Raises UnsuitableHostError for the wrong package or a driver that is too old, and
         DriverAbsentError when there is no library or driver.
         """
@@ -46,6 +47,7 @@ class Look:
     `pids`: further processes that somebody asked about, holders or not. `kernel`: pids whose tasks and
     kernel stacks are wanted. `reset`: read what a reset needs to know besides. `without_driver`: our own
     NVML worker is closed for a reset and must not be started; GPUs are then known by identity alone.
+    `utilisation`: what each process uses of its GPU. `freezers`: whether the holders' cgroups are frozen.
     """
 
     watch: tuple[ProcessRef, ...] = ()
@@ -55,6 +57,8 @@ class Look:
     without_driver: bool = False
     full_scan: bool = False
     deep: bool = False
+    utilisation: bool = False
+    freezers: bool = False
 
 
 class SamplerPort(Protocol):

@@ -52,12 +52,32 @@ class WorkloadKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class WorkloadNames:
+    """What a workload is called by its runtime or scheduler; None is not known, never "none".
+
+    `pod_uid` and a plain `job_id` stand in the cgroup path itself; all else is the runtime's own
+    record on disk, or the scheduler's answer. `labels` are bounded: long ones are left out.
+    """
+
+    namespace: str | None = None
+    pod: str | None = None
+    pod_uid: str | None = None
+    container: str | None = None
+    image: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    job_id: str | None = None
+    user: str | None = None
+    partition: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """The outermost boundary around a process that its cgroup path proves.
 
     `path` is the cgroup directory of that boundary ("" when there is none), below the hierarchy
     named by `controller` ("" is cgroup v2). `trusted` is false when a directory on the way down is
-    not root's: then the names prove nothing (a user can forge them in a delegated subtree).
+    not root's: then the names prove nothing (a user can forge them in a delegated subtree), and
+    there are no `names`.
     """
 
     kind: WorkloadKind
@@ -67,6 +87,20 @@ class Workload:
     unit: str = ""
     container_id: str = ""
     trusted: bool = True
+    names: WorkloadNames | None = None
+
+    @property
+    def best_name(self) -> str:
+        """Return the name that tells most: namespace/pod/container, the job and its user, else `name`."""
+        names = self.names
+        if names is None:
+            return self.name
+        if names.namespace is not None and names.pod is not None:
+            parts = (names.namespace, names.pod, names.container)
+            return "/".join(part for part in parts if part is not None)
+        if names.job_id is not None:
+            return f"job {names.job_id}" + (f" ({names.user})" if names.user is not None else "")
+        return self.name if names.container is None else f"container {names.container}"
 
 
 @dataclass(frozen=True, slots=True)

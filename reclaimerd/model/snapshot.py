@@ -4,12 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from reclaimerd.model.allocation import AllocationView, MigDevice
 from reclaimerd.model.fault import DeviceEvent, KernelNews
 from reclaimerd.model.identity import DeviceNumber, FileIdentity, GpuUuid, ProcessRef
 from reclaimerd.model.kernel import KernelLook, Plight
 from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.reading import Absent, Reading, Unreadable
 from reclaimerd.model.reset_facts import ResetFacts
+
+NOT_ASKED = Absent("not asked in this look")
 
 
 class ContextKind(StrEnum):
@@ -55,13 +58,18 @@ class GpuMemory:
 
 @dataclass(frozen=True, slots=True)
 class GpuProcess:
-    """One row of NVML's process lists; instance ids are None outside MIG."""
+    """One row of NVML's process lists; instance ids are None outside MIG.
+
+    `sm_percent` is what it used of the GPU since the look before, on average: of its multiprocessors, or
+    of its memory, encoder or decoder if that is more. Absent in a look that did not ask.
+    """
 
     pid: int
     used_bytes: Reading[int]
     context: ContextKind
     gpu_instance: int | None = None
     compute_instance: int | None = None
+    sm_percent: Reading[int] = NOT_ASKED
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +96,7 @@ class GpuReading:
     mig: Reading[bool]
     persistence: Reading[bool]
     recovery_action: Reading[RecoveryAction]
+    mig_devices: Reading[tuple[MigDevice, ...]] = field(default_factory=lambda: Absent("MIG is off"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +201,10 @@ class Snapshot:
     """What a reset needs to know besides; read only when one is asked about."""
     kernel_news: KernelNews = field(default_factory=KernelNews)
     device_events: tuple[DeviceEvent, ...] = ()
+    frozen: Mapping[int, Reading[bool]] = field(default_factory=dict)
+    """Whether each process's cgroups are frozen, by pid; only in a look that asked."""
+    allocations: Reading[AllocationView] = field(default_factory=lambda: Absent("no kubelet here"))
+    """Which container was given which GPU."""
 
     def process(self, ref: ProcessRef) -> ProcessReading | None:
         """Return the reading of exactly this process, or None when it was not seen."""
@@ -227,4 +240,5 @@ def unreadable_gpu(gpu: GpuReading, why: str) -> GpuReading:
         mig=blind,
         persistence=blind,
         recovery_action=blind,
+        mig_devices=blind,
     )

@@ -24,7 +24,7 @@ from tests.builders import (
     a_task,
 )
 
-_READINGS = {"memory", "processes", "utilisation", "mig", "persistence", "recovery_action"}
+_READINGS = {"memory", "processes", "utilisation", "mig", "persistence", "recovery_action", "mig_devices"}
 
 
 def test_a_process_is_found_by_its_whole_identity() -> None:
