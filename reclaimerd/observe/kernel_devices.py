@@ -27,8 +27,9 @@ _MOST_DISPLAYS = 64
 def read_presence(
     sys_root: Path, addresses: Collection[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """Return which PCI addresses are there with the driver bound, which are not, and why, in words.
+    """Return which PCI addresses are there with the driver bound, which are no device at all, and why not.
 
+    One that another driver has (vfio-pci, say), or none, is neither: it is not lost, and not ours to judge.
     GPUs that the driver has and nobody named count as present too. Raises OSError when PCI devices
     can't be listed at all: then nothing is known of any.
     """
@@ -44,7 +45,6 @@ def read_presence(
         if driver == DRIVER:
             present.add(address)
         else:
-            missing.add(address)
             why.append(f"{address}: bound to {driver or 'no driver'}, not to {DRIVER}")
     return tuple(sorted(present)), tuple(sorted(missing)), tuple(why)
 

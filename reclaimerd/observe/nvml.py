@@ -3,7 +3,9 @@
 It runs in a disposable worker, as any call here may block for ever. It changes nothing on a GPU.
 """
 
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -17,11 +19,13 @@ from reclaimerd.model.snapshot import (
     unreadable_gpu,
 )
 from reclaimerd.observe import nvml_quirks as quirks
-from reclaimerd.observe.nvml_gpu import read_gpu
+from reclaimerd.observe.nvml_gpu import read_gpu, read_with_shares
 from reclaimerd.observe.nvml_nodes import read_shared_devices
 from reclaimerd.observe.nvml_reset import blind_facts, read_address, read_gpu_facts
+from reclaimerd.observe.nvml_samples import sampled_seconds
 
 MEND_DRIVER = "install a driver from 535.113 on"
+ReadGpu = Callable[[ModuleType, int], GpuReading | str]
 UNLISTED = "the driver no longer lists this GPU"
 
 
@@ -41,18 +45,25 @@ class RealNvml:
         self._caps_directory = caps_directory
         self._module: ModuleType | None = None
         self._open = False
+        self._sampled_at: float | None = None
         self._remembered: dict[GpuUuid, GpuReading] = {}
 
-    def read_host(self) -> HostGpus:
+    def read_host(self, *, utilisation: bool = False) -> HostGpus:
         """Return every GPU; a GPU that was seen before is never left out, only unreadable.
 
         Raises UnsuitableHostError for a wrong package or driver, DriverAbsentError without a library
         or driver, ReclaimerdError when NVML itself won't work.
         """
-        host = self._connected(self._read)
+        host = self._connected(partial(self._read, self._shares() if utilisation else read_gpu))
         if not host.gpus or not all(gpu.persistence == Known(True) for gpu in host.gpus):
             self.close()
         return host
+
+    def _shares(self) -> ReadGpu:
+        """Return what reads a GPU with its shares since the look before that asked for them."""
+        now, before = time.monotonic(), self._sampled_at
+        self._sampled_at = now
+        return partial(read_with_shares, seconds=sampled_seconds(None if before is None else now - before))
 
     def read_reset_facts(self) -> tuple[GpuFacts, ...]:
         """Return what a reset needs to know of every GPU; one seen before is never left out, only blind.
@@ -120,12 +131,12 @@ class RealNvml:
             raise UnsuitableHostError(fault, MEND_DRIVER)
         return version, _must(module, module.nvmlDeviceGetCount, "number of GPUs")
 
-    def _read(self, module: ModuleType) -> HostGpus:
+    def _read(self, read_one: ReadGpu, module: ModuleType) -> HostGpus:
         version, count = self._begin(module)
         seen: dict[int, GpuReading] = {}
         faults: dict[int, str] = {}
         for index in range(count):
-            match read_gpu(module, index):
+            match read_one(module, index):
                 case GpuReading() as gpu:
                     seen[index] = gpu
                 case str(why):

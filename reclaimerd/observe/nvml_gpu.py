@@ -4,9 +4,11 @@ The module is handed in by `observe.nvml`, the one door to it.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from types import ModuleType
 
+from reclaimerd.host.gpu_shares import with_shares
 from reclaimerd.model.identity import DeviceNumber, GpuUuid
 from reclaimerd.model.reading import Absent, Known, Reading, Unreadable
 from reclaimerd.model.snapshot import (
@@ -18,7 +20,10 @@ from reclaimerd.model.snapshot import (
     Utilisation,
 )
 from reclaimerd.observe import nvml_quirks as quirks
+from reclaimerd.observe.nvml_layout import plausible_list
+from reclaimerd.observe.nvml_mig import read_mig_devices
 from reclaimerd.observe.nvml_nodes import NVIDIA_MAJOR
+from reclaimerd.observe.nvml_samples import read_samples
 
 RECOVERY_ACTION_FIELD = 230
 MOST_PERCENT = 100
@@ -30,6 +35,17 @@ def read_gpu(module: ModuleType, index: int) -> GpuReading | str:
     match quirks.reading_of(module, partial(_read_identity, module, index)):
         case Known(value=(handle, gpu)):
             return _with_readings(module, handle, gpu)
+        case Unreadable(why=why) | Absent(why=why):
+            return why
+
+
+def read_with_shares(module: ModuleType, index: int, *, seconds: float) -> GpuReading | str:
+    """Return the same with what each listed process used of the GPU over the last so many seconds."""
+    match quirks.reading_of(module, partial(_read_identity, module, index)):
+        case Known(value=(handle, gpu)):
+            whole = _with_readings(module, handle, gpu)
+            samples = read_samples(module, handle, whole.mig, seconds)
+            return replace(whole, processes=with_shares(whole.processes, samples, whole.utilisation))
         case Unreadable(why=why) | Absent(why=why):
             return why
 
@@ -56,6 +72,7 @@ def _read_identity(module: ModuleType, index: int) -> tuple[object, GpuReading]:
 
 def _with_readings(module: ModuleType, handle: object, gpu: GpuReading) -> GpuReading:
     mig = quirks.reading_of(module, lambda: bool(module.nvmlDeviceGetMigMode(handle)[0]))
+    memory = _read_memory(module, handle)
     return GpuReading(
         uuid=gpu.uuid,
         index=gpu.index,
@@ -63,12 +80,13 @@ def _with_readings(module: ModuleType, handle: object, gpu: GpuReading) -> GpuRe
         minor=gpu.minor,
         name=gpu.name,
         device=gpu.device,
-        memory=_read_memory(module, handle),
-        processes=_read_processes(module, handle),
+        memory=memory,
+        processes=plausible_list(_read_processes(module, handle), memory),
         utilisation=_read_utilisation(module, handle, mig),
         mig=mig,
         persistence=quirks.reading_of(module, lambda: bool(module.nvmlDeviceGetPersistenceMode(handle))),
         recovery_action=_read_recovery_action(module, handle),
+        mig_devices=read_mig_devices(module, handle, mig),
     )
 
 

@@ -26,6 +26,8 @@ T = TypeVar("T")
 UNINITIALIZED = 1
 NOT_SUPPORTED = 3
 NO_PERMISSION = 4
+NOT_FOUND = 6
+INSUFFICIENT_SIZE = 7
 DRIVER_NOT_LOADED = 9
 LIBRARY_NOT_FOUND = 12
 FUNCTION_NOT_FOUND = 13
@@ -36,8 +38,8 @@ ERROR_WORDS: Mapping[int, str] = {
     2: "invalid argument",
     NOT_SUPPORTED: "not supported",
     NO_PERMISSION: "no permission",
-    6: "not found",
-    7: "the list grew while it was read",
+    NOT_FOUND: "not found",
+    INSUFFICIENT_SIZE: "the list grew while it was read",
     DRIVER_NOT_LOADED: "driver not loaded",
     10: "the driver gave no answer in time",
     11: "the GPU's interrupts do not work",
@@ -80,6 +82,7 @@ NEEDED_FUNCTIONS = (
     "nvmlDeviceGetMigMode",
     "nvmlDeviceGetPersistenceMode",
     "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetProcessUtilization",
 )
 MEND_PACKAGE = "remove the package `pynvml` and install `nvidia-ml-py` (its module is named pynvml)"
 RECOVERY_ACTIONS: Mapping[int, RecoveryAction] = {

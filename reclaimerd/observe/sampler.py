@@ -13,10 +13,7 @@ from reclaimerd.host.wire import Decoder
 from reclaimerd.model.identity import DeviceNumber, FileIdentity, ProcessRef
 from reclaimerd.model.memory import Baseline, RememberedHolder
 from reclaimerd.model.ports import Look
-from reclaimerd.model.process import (
-    ProcessLook,
-    ScanResult,
-)
+from reclaimerd.model.process import ProcessLook, ScanResult
 from reclaimerd.model.reading import Absent, Known, Reading
 from reclaimerd.model.reset_facts import ResetFacts
 from reclaimerd.model.snapshot import (
@@ -31,6 +28,7 @@ from reclaimerd.model.snapshot import (
 from reclaimerd.observe.baselines import Baselines
 from reclaimerd.observe.driver_grip import CLOSED_WHY
 from reclaimerd.observe.exits import ExitWatch
+from reclaimerd.observe.freezers import ask_freezers
 from reclaimerd.observe.holder_memory import Memory, Seen, joined
 from reclaimerd.observe.kernel_looks import ask_with_kin
 from reclaimerd.observe.probe import Answered, Failed, Gone, Probe, Silent, SilentCause, UnreadableProcess
@@ -127,8 +125,9 @@ class Sampler:
         Raises UnsuitableHostError when the driver or its library can't be worked with at all.
         """
         self._note_gone(self._exits.gone())
-        driver, host = self._closed() if look.without_driver else await self._read_driver()
-        gpus = host.gpus if host is not None else self._blind_gpus(driver)
+        driver, host = self._closed() if look.without_driver else await self._read_driver(look)
+        blind = (unreadable_gpu(gpu, driver.why or "driver unresponsive") for gpu in self._past.gpus)
+        gpus = host.gpus if host is not None else tuple(blind)
         facts = await self._read_reset_facts(look, gpus)
         coverage = await self._scan(look, gpus, host)
         pids = self._candidates(look, gpus)
@@ -152,6 +151,8 @@ class Sampler:
             self._past.baselines.learn(self._settings.boot_id, host, held, may_begin=may_begin)
         await self._read_host_files()
         kernel = await ask_with_kin(self._procfs, look.kernel) if look.kernel else {}
+        holding = {holder.ref.pid for holder in now.holders if holder.ref.pid in looks}
+        asked = [looks[pid].reading for pid in holding] if look.freezers else []
         return Snapshot(
             taken_at=self._wall(),
             at=self._clock(),
@@ -167,6 +168,7 @@ class Sampler:
             baselines=self._past.baselines.used_bytes(),
             host_files=self._past.files,
             kernel=kernel,
+            frozen=await ask_freezers(self._procfs, asked),
             simulated=self._past.host is not None and self._past.host.simulated,
             reset_facts=facts,
         )
@@ -188,8 +190,8 @@ class Sampler:
             return frozenset(kept)
         return frozenset(ref for ref, at in kept.items() if at <= self._past.asked_at)
 
-    async def _read_driver(self) -> tuple[DriverReading, HostGpus | None]:
-        answer = await self._nvml.ask("host")
+    async def _read_driver(self, look: Look) -> tuple[DriverReading, HostGpus | None]:
+        answer = await self._nvml.ask("host", {"utilisation": True} if look.utilisation else None)
         now = self._clock()
         match answer:
             case Answered(parts=parts, sent_at=sent_at):
@@ -235,9 +237,6 @@ class Sampler:
         if self._past.host is None:
             return Absent("never read")
         return Known(self._past.host.driver_version)
-
-    def _blind_gpus(self, driver: DriverReading) -> tuple[GpuReading, ...]:
-        return tuple(unreadable_gpu(gpu, driver.why or "driver unresponsive") for gpu in self._past.gpus)
 
     async def _scan(self, look: Look, gpus: tuple[GpuReading, ...], host: HostGpus | None) -> ScanCoverage:
         now = self._clock()

@@ -3,18 +3,20 @@
 The outermost boundary wins, and a name is believed only as far as root made it: the first
 directory that root does not own was still named by root in its parent, what lies below it was not
 (a user can make `kubepods/pod...` in a delegated subtree). `workload_of` is pure and knows the
-forms that runtimes and schedulers use; `DirectoryOwners` reads who owns a cgroup directory.
+forms that runtimes and schedulers use; `DirectoryOwners` reads who owns a cgroup directory. What a
+path does not say (a pod's name, a job's user) is not asked here: see `observe.places`.
 """
 
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reclaimerd.host.proc_text import CgroupLine, parse_cgroup, printable
 from reclaimerd.model.process import (
     Workload,
     WorkloadKind,
+    WorkloadNames,
 )
 
 OwnedByRoot = Callable[[str, str], bool]
@@ -45,12 +47,17 @@ _DELETED = " (deleted)"
 
 @dataclass(frozen=True, slots=True)
 class _Boundary:
-    """A boundary at component `depth` (counted from 1); kind UNIT is a runtime's own monitor."""
+    """A boundary at component `depth` (counted from 1); kind UNIT is a runtime's own monitor.
+
+    `inner_id` is the container that the next directory down is, and `names` what the path itself says.
+    """
 
     kind: WorkloadKind
     name: str
     depth: int
     container_id: str = ""
+    inner_id: str = ""
+    names: WorkloadNames | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +87,7 @@ def workload_of(cgroup_text: str, owned_by_root: OwnedByRoot) -> Workload:
     claims = [(place, claim) for place in places if (claim := _outermost(place)) is not None]
     for place, claim in claims:
         if not _is_below_user(place) and _is_proven(place, claim.depth, owned_by_root):
-            return _as_workload(place, claim, trusted=True)
+            return _as_workload(place, _with_inner(place, claim, owned_by_root), trusted=True)
     if claims:
         return _around(*claims[0], owned_by_root)
     for place in places:
@@ -89,6 +96,13 @@ def workload_of(cgroup_text: str, owned_by_root: OwnedByRoot) -> Workload:
             trusted = _is_proven(place, generic.depth, owned_by_root)
             return _as_workload(place, generic, trusted=trusted)
     return NO_WORKLOAD
+
+
+def _with_inner(place: _Place, claim: _Boundary, owned_by_root: OwnedByRoot) -> _Boundary:
+    """Return a proven pod with the container below it, if root named that one too."""
+    if not claim.inner_id or not owned_by_root(place.controllers, place.path(claim.depth)):
+        return claim
+    return replace(claim, container_id=claim.inner_id)
 
 
 def _around(place: _Place, claim: _Boundary, owned_by_root: OwnedByRoot) -> Workload:
@@ -133,6 +147,7 @@ def _as_workload(place: _Place, boundary: _Boundary, *, trusted: bool) -> Worklo
         unit=printable(next(units, "")),
         container_id=boundary.container_id if trusted else "",
         trusted=trusted,
+        names=boundary.names if trusted else None,
     )
 
 
@@ -156,7 +171,9 @@ def _boundary_at(parts: tuple[str, ...], depth: int) -> _Boundary | None:
         if depth < len(parts) and _MONITOR.fullmatch(parts[depth]):
             return _Boundary(WorkloadKind.UNIT, f"monitor {parts[depth]}", depth + 1)
         inner = next(_container_ids(parts[depth:]), "")
-        return _Boundary(WorkloadKind.POD, f"pod {pod['uid'][:8]}…", depth, pod["cid"] or inner)
+        names = WorkloadNames(pod_uid=pod["uid"].replace("_", "-"))
+        name = f"pod {pod['uid'][:8]}…"
+        return _Boundary(WorkloadKind.POD, name, depth, pod["cid"] or "", inner_id=inner, names=names)
     container = _CONTAINER.fullmatch(part)
     if container is not None:
         cid = container["cid"]
@@ -176,7 +193,10 @@ def _job_at(part: str, above: str, depth: int) -> _Boundary | None:
     """Return the Slurm job that this directory is: v2 below slurmstepd's scope, v1 below uid_N."""
     job = _SLURM_JOB.fullmatch(part)
     if job is not None and (_SLURM_SCOPE.fullmatch(above) or _SLURM_UID.fullmatch(above)):
-        return _Boundary(WorkloadKind.SLURM_JOB, f"slurm job {job['job'] or job['sluid']}", depth)
+        names = None if job["job"] is None else WorkloadNames(job_id=job["job"])
+        return _Boundary(
+            WorkloadKind.SLURM_JOB, f"slurm job {job['job'] or job['sluid']}", depth, names=names
+        )
     return None
 
 

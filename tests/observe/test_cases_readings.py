@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -23,9 +24,9 @@ from reclaimerd.model.ports import Look
 from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.reading import Known, Unreadable
 from reclaimerd.model.snapshot import DriverState, Snapshot
-from reclaimerd.observe import nvml_quirks
 from reclaimerd.observe.exits import ExitWatch
 from reclaimerd.observe.kernel_log import LogLine
+from reclaimerd.observe.nvml_samples import read_samples
 from reclaimerd.observe.probe import Probe
 from reclaimerd.observe.processes import ProcessReader
 from reclaimerd.observe.sampler import Sampler, SamplerSettings
@@ -220,11 +221,21 @@ def test_c34_a_share_of_time_that_is_none_is_unknown(tmp_path: Path, nonsense: i
         assert read(gpu0_utilisation=100)["utilisation"]["value"]["gpu_percent"] == 100
 
 
-def test_c34_no_samples_of_single_processes_are_asked_for() -> None:
-    """C34: the call that zombies turn into nonsense is none of ours; who is busy is judged by no rule."""
-    assert not [name for name in nvml_quirks.NEEDED_FUNCTIONS if "ProcessUtilization" in name]
-    sources = Path(nvml_quirks.__file__).parent.glob("*.py")
-    assert not [path.name for path in sources if "ProcessUtilization" in path.read_text(encoding="utf-8")]
+def test_c34_samples_that_zombies_turn_into_nonsense_say_nothing() -> None:
+    """C34: over 100 %, or older than was asked for: unknown for that process, never 0, never 100."""
+    now = int(time.time() * 1_000_000)
+    kinds = ("smUtil", "memUtil", "encUtil", "decUtil")
+    rows = [
+        SimpleNamespace(pid=7000, timeStamp=now, **dict.fromkeys(kinds, 3_722_304_989)) for _ in range(98)
+    ]
+    rows += [
+        SimpleNamespace(pid=18429, timeStamp=now, **dict.fromkeys(kinds, 1)),
+        SimpleNamespace(pid=7044, timeStamp=1, **dict.fromkeys(kinds, 12)),
+    ]
+    names = {"NVMLError": KeyError, "NVMLLibraryMismatchError": KeyError}
+    module = SimpleNamespace(nvmlDeviceGetProcessUtilization=lambda _handle, _since: rows, **names)
+    found = read_samples(cast("ModuleType", module), object(), Known(value=False), 10.0)
+    assert found == Known({7000: None, 18429: 1})
 
 
 def test_c35_a_zombie_parent_hides_neither_its_child_nor_the_other_gpu(tmp_path: Path) -> None:

@@ -108,6 +108,40 @@ def test_take_back_without_let_go_does_nothing() -> None:
     run(test)
 
 
+def test_a_reset_and_a_person_need_it_closed_each_for_himself() -> None:
+    """Who takes his own back opens it only when the other is done with it; askers hear the person's."""
+
+    async def test() -> None:
+        async with a_probe() as probe:
+            grip = DriverGrip(probe)
+            assert await grip.release("released by root")
+            assert grip.left() == ()
+            grip.take_back()
+            assert await why_closed(probe) == "released by root"
+            assert await grip.let_go()
+            assert await why_closed(probe) == "released by root"
+            grip.end_release()
+            assert await why_closed(probe) != ""
+            grip.take_back()
+            assert isinstance(await probe.ask("host"), Answered)
+            assert await grip.let_go()
+            assert await grip.release("released by ann")
+            grip.take_back()
+            assert await why_closed(probe) == "released by ann"
+            grip.end_release()
+            assert isinstance(await probe.ask("host"), Answered)
+
+    run(test)
+
+
+async def why_closed(probe: Probe) -> str:
+    """Return what an asker is told of a probe that is closed."""
+    silent = await probe.ask("host")
+    assert isinstance(silent, Silent)
+    assert silent.cause is SilentCause.CLOSED
+    return silent.why
+
+
 def test_a_question_in_flight_ends_first_and_those_behind_it_are_told() -> None:
     """An ordinary pass is not cut off; one that waited its turn does not start the worker again."""
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaimerd.model.process import WorkloadKind
+from reclaimerd.model.process import WorkloadKind, WorkloadNames
 from reclaimerd.observe.workloads import DirectoryOwners, workload_of
 
 C = "3f2a" * 16
@@ -139,6 +139,47 @@ FORMS: list[tuple[str, Expected]] = [
         "0::/system.slice/system-a.slice/a@1.service/worker",
         ("unit", "unit a@1.service", "/system.slice/system-a.slice/a@1.service", "", ""),
     ),
+    (
+        f"0::/kubepods.slice/kubepods-pod{U_}.slice/docker-{C}.scope",
+        ("pod", POD_NAME, PLAIN, "", C),
+    ),
+    (f"0::{KUBE}/crio-{C}", ("pod", POD_NAME, KUBE, "", C)),
+    (f"0::/docker/{C}", ("container", C_NAME, f"/docker/{C}", "", C)),
+    (f"12:pids:/libpod_parent/libpod-{C}", ("container", C_NAME, f"/libpod_parent/libpod-{C}", "pids", C)),
+    (
+        "0::/system.slice/slurmstepd.scope/job_42/step_extern/user",
+        ("slurm_job", "slurm job 42", "/system.slice/slurmstepd.scope/job_42", "", ""),
+    ),
+    (
+        f"0::/batch.slice/gpu01_slurmstepd.scope/{SLUID}/step_0+1/user/task_special",
+        ("slurm_job", f"slurm job {SLUID}", f"/batch.slice/gpu01_slurmstepd.scope/{SLUID}", "", ""),
+    ),
+    (
+        "0::/system.slice/slurmstepd.scope/job_3385/step_0/slurm",
+        ("slurm_job", "slurm job 3385", "/system.slice/slurmstepd.scope/job_3385", "", ""),
+    ),
+    (
+        "0::/system.slice/slurmstepd.scope/system",
+        ("unit", "unit slurmstepd.scope", "/system.slice/slurmstepd.scope", "", ""),
+    ),
+    (
+        "8:memory:/system.slice/slurmd.service",
+        ("unit", "unit slurmd.service", "/system.slice/slurmd.service", "memory", ""),
+    ),
+    (
+        f"0::/nomad.slice/reserve.slice/{ALLOC}.train.scope",
+        (
+            "nomad_alloc",
+            "nomad task train of 0b4f31aa…",
+            f"/nomad.slice/reserve.slice/{ALLOC}.train.scope",
+            "",
+            "",
+        ),
+    ),
+    (
+        "1:name=systemd:/user.slice/user-0.slice/session-c1.scope\n0::/system.slice/slurmstepd.scope/job_9/step_extern/user",
+        ("slurm_job", "slurm job 9", "/system.slice/slurmstepd.scope/job_9", "", ""),
+    ),
     (f"0::{KUBE}/{CRI} (deleted)", ("pod", POD_NAME, KUBE, "", C)),
     (
         f"9:name=systemd:/\n4:memory:/\n0::/\n5:devices:/docker/{C}",
@@ -155,6 +196,72 @@ def test_each_form_shows_its_outermost_boundary(text: str, expected: Expected) -
     found = workload_of(text + "\n", everything)
     assert found.trusted
     assert (found.kind, found.name, found.path, found.controller, found.container_id) == expected
+
+
+CASES: list[tuple[str, str, tuple[str, str, str]]] = [
+    (
+        "C84",
+        f"12:hugetlb:/kubepods.slice/kubepods-pod{U_}.slice/cri-containerd-{C}.scope",
+        ("pod", U, C),
+    ),
+    ("C84", f"0::{KUBE}/crio-{C}.scope", ("pod", U, C)),
+    ("C84", f"1:name=systemd:{KUBE}/docker-{C}.scope", ("pod", U, C)),
+    ("C84", f"0::/kubepods/burstable/pod{U}/{C}", ("pod", U, C)),
+    ("C84", f"4:devices:/kubepods/kubepods/besteffort/pod{U}/{C}", ("pod", U, C)),
+    ("C84", f"0::/docker/{C}", ("container", "", C)),
+    ("C85", f"0::/kubepods/burstable/pod{HASH}/{C}", ("pod", HASH, C)),
+    (
+        "C85",
+        f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{HASH}.slice/{CRI}",
+        ("pod", HASH, C),
+    ),
+    ("C58", f"0::{KUBE}/{CRI}/docker/{D}", ("pod", U, C)),
+    ("C89", "10:devices:/slurm/uid_10001/job_280678/step_interactive/task_0", ("slurm_job", "280678", "")),
+    (
+        "C89",
+        "0::/system.slice/node01_slurmstepd.scope/job_123/step_batch/user/task_special",
+        ("slurm_job", "123", ""),
+    ),
+    ("C89", "4:devices:/slurm_node01/uid_10001/job_77/step_0/task_0", ("slurm_job", "77", "")),
+    ("C89", "0::/system.slice/slurmstepd.scope/system", ("unit", "", "")),
+    ("C90", f"0::/machine.slice/libpod-{C}.scope/container", ("container", "", C)),
+    ("C90", "0::/lxc.payload.web01", ("machine", "", "")),
+    ("C90", "0::/user.slice/user-1000.slice/session-3.scope", ("session", "", "")),
+]
+
+
+@pytest.mark.parametrize(("case", "line", "expected"), CASES)
+def test_the_public_cases_of_paths(case: str, line: str, expected: tuple[str, str, str]) -> None:
+    """Each reported form gives its kind, the pod's uid or the job's id as the API has it, and the id."""
+    found = workload_of(f"{line}\n", everything)
+    names = found.names or WorkloadNames()
+    assert (found.kind, names.pod_uid or names.job_id or "", found.container_id) == expected, case
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"0::/../../../kubepods-besteffort.slice/kubepods-besteffort-pod{U_}.slice/{CRI}",
+        f"0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{C}.scope",
+        f"0::/user.slice/user-1000.slice/user@1000.service/kubepods.slice/kubepods-pod{U_}.slice/{CRI}",
+    ],
+)
+def test_cases_of_paths_that_prove_nothing(line: str) -> None:
+    """C87, C90: from a namespace, or below a user's slice, no uid, job or container id is passed on."""
+    found = workload_of(f"{line}\n", everything)
+    assert (found.trusted, found.container_id, found.names) == (False, "", None)
+
+
+def test_a_container_in_a_pod_that_somebody_else_owns_is_not_believed() -> None:
+    """The pod's own name is root's; what stands in its directory is not, where root does not own that."""
+    found = workload_of(f"0::{KUBE}/{CRI}\n", all_but(KUBE))
+    assert (found.kind, found.trusted, found.container_id) == (WorkloadKind.POD, True, "")
+
+
+def test_the_sluid_alone_tells_no_job_id() -> None:
+    """Slurm 26.05 names a job's directory by SLUID: the id is to be asked for, never made of it."""
+    found = workload_of(f"0::/system.slice/slurmstepd.scope/{SLUID}/step_0/user/task_0\n", everything)
+    assert (found.kind, found.names) == (WorkloadKind.SLURM_JOB, None)
 
 
 def test_a_unit_is_named_beside_the_boundary() -> None:
@@ -269,6 +376,27 @@ def test_no_path_raises_and_every_boundary_is_on_the_path(parts: list[str], head
         assert workload.name.isprintable()
         if head != "x" and "\n" not in tail and workload.path and ".." not in path:
             assert "/".join(part for part in path.split("/") if part).startswith(workload.path.strip("/"))
+
+
+@given(st.lists(_PART, max_size=8), st.sets(st.integers(0, 8)), st.sampled_from(["0:", "4:devices"]))
+def test_no_boundary_lies_below_a_directory_that_root_does_not_own(
+    parts: list[str], foreign: set[int], controllers: str
+) -> None:
+    """Whatever the path: what is trusted was named by root all the way, and not in a user's slice."""
+    path = "/" + "/".join(parts)
+    clean = [part for part in path.removesuffix(" (deleted)").split("/") if part]
+    lost = {"/" + "/".join(clean[:depth]) for depth in foreign}
+    found = workload_of(f"{controllers}:{path}\n", lambda _, one: one not in lost)
+    if not found.trusted:
+        assert (found.container_id, found.names) == ("", None)
+        return
+    own = [part for part in found.path.split("/") if part]
+    above = {"/" + "/".join(own[:depth]) for depth in range(len(own))}
+    assert not above & lost
+    if found.kind not in {WorkloadKind.NONE, WorkloadKind.SESSION}:
+        assert own[0] != "user.slice"
+    if found.kind is WorkloadKind.POD and found.container_id and found.container_id not in own[-1]:
+        assert found.path not in lost
 
 
 @given(st.text())

@@ -6,6 +6,8 @@
  * "N.memory" (return code), "N.total", "N.used", "N.reserved", "N.mig_code", "N.mig", "N.persistence_code",
  * "N.persistence", "N.utilisation_code", "N.utilisation", "N.compute", "N.graphics", "N.mps" ("PID:BYTES[:GI:CI],...",
  * BYTES -1: not available), "N.compute_code" and so on, "N.field_call", "N.field_code", "N.field_type", "N.field".
+ * "N.samples" ("PID:SM[:SECONDS_AGO[:ENCODER]],..."), "N.samples_code" (of the call that asks for room), "N.samples_grow"
+ * (so many more in the first call that fills). NO_SAMPLES leaves it out.
  * For a reset, each with its "_code": "N.arch", "N.link3" (state; "N.links" is the code of the others),
  * "N.link3_type", "N.link3_pci", "N.fabric", "N.fabric_status", "N.virtual", "N.display", "N.drain", "N.mig_pending",
  * "N.ecc", "N.rows" (corrected:uncorrected:pending:failed), "N.limit", "N.default_limit", "N.compute_mode",
@@ -15,10 +17,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct { unsigned pid; unsigned long long used; unsigned gi; unsigned ci; } process_v3;
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory_v2;
 typedef struct { unsigned gpu, memory; } utilisation;
+typedef struct { unsigned pid; unsigned long long at; unsigned sm, memory, encoder, decoder; } process_sample;
 typedef struct {
     char legacy[16];
     unsigned domain, bus, device, id, subsystem;
@@ -148,6 +152,32 @@ int nvmlDeviceGetUtilizationRates(void *handle, utilisation *rates)
     rates->memory = 7;
     return (int)number(of(handle, "utilisation_code"), 0);
 }
+
+#ifndef NO_SAMPLES
+int nvmlDeviceGetProcessUtilization(void *handle, process_sample *out, unsigned *count, unsigned long long since)
+{
+    static int fills;
+    char value[4096] = "";
+    unsigned room = *count, found = 0;
+    struct timespec now;
+    int code = (int)number(of(handle, "samples_code"), 0);
+    if (code) return code;
+    if (out && fills++ < number(of(handle, "samples_grow"), 0)) return 7;
+    if (!lookup(of(handle, "samples"), value, sizeof value) || !*value) { *count = 0; return 0; }
+    clock_gettime(CLOCK_REALTIME, &now);
+    for (char *rest = value, *word; (word = strsep(&rest, ","));) {
+        unsigned pid, sm, encoder = 0;
+        double ago = 0;
+        if (sscanf(word, "%u:%u:%lf:%u", &pid, &sm, &ago, &encoder) < 2) return 999;
+        unsigned long long at = (unsigned long long)((now.tv_sec + now.tv_nsec / 1e9 - ago) * 1e6);
+        if (out && found < room) out[found] = (process_sample){pid, at, sm, 0, encoder, 0};
+        found++;
+    }
+    (void)since;
+    *count = found;
+    return out ? 0 : 7;
+}
+#endif
 
 static int processes(void *handle, const char *name, unsigned *count, process_v3 *out)
 {

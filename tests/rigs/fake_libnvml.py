@@ -23,7 +23,9 @@ for line in sys.stdin:
         print("{}", flush=True)
         continue
     try:
-        if line == "facts\\n":
+        if line == "shares\\n":
+            print(json.dumps(dataclasses.asdict(nvml.read_host(utilisation=True))), flush=True)
+        elif line == "facts\\n":
             facts = [dataclasses.asdict(gpu) for gpu in nvml.read_reset_facts()]
             print(json.dumps({"facts": facts}), flush=True)
         else:
@@ -93,6 +95,10 @@ class FakeDriver:
     def read(self) -> dict[str, Any]:
         """Return one read_host as plain values, or {"error", "text", "mend"}."""
         return self._ask("read")
+
+    def shares(self) -> dict[str, Any]:
+        """Return one read_host with what each process uses, as `read` does."""
+        return self._ask("shares")
 
     def facts(self) -> dict[str, Any]:
         """Return one read_reset_facts as plain values below "facts", or {"error", "text", "mend"}."""

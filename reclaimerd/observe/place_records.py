@@ -1,0 +1,58 @@
+"""What the procfs worker answers about names: read aside, so that a disk that hangs stops nothing else.
+
+The questions are the daemon's own (`observe.places`), never a client's; what they name was proven by the
+cgroup path before.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from reclaimerd.host.wire import to_wire
+from reclaimerd.model.process import WorkloadNames
+from reclaimerd.observe.container_names import ContainerPlace, read_container_names
+from reclaimerd.observe.side_thread import SideThread
+from reclaimerd.observe.slurm_places import read_job_id, read_program
+
+ASIDE_SECONDS = 0.5
+"""How long a disk may keep the worker, once: while that reading hangs no other is begun."""
+
+
+class PlaceRecords:
+    """Reads names for one worker."""
+
+    __slots__ = ("_aside",)
+
+    def __init__(self) -> None:
+        self._aside = SideThread()
+
+    def answer(self, op: str, args: Mapping[str, object]) -> list[dict[str, object]]:
+        """Return the parts of one answer: of `names` one for each that was asked, of `scontrol` one.
+
+        Raises ValueError for a question that makes no sense.
+        """
+        match op, args.get("root"), args.get("asked"):
+            case "scontrol", str(root), _:
+                return [{"program": self._aside.call(lambda: read_program(Path(root)), ASIDE_SECONDS) or ""}]
+            case "names", str(root), list(rows):
+                asked = [_row(row) for row in rows]
+                found = self._aside.call(
+                    lambda: [_read_names(row, Path(root)) for row in asked], ASIDE_SECONDS
+                )
+                told = [None] * len(asked) if found is None else found
+                return [{"names": None if names is None else to_wire(names)} for names in told]
+        raise ValueError(f"names: {op!r} makes no sense with these arguments")
+
+
+def _row(row: object) -> Sequence[str]:
+    match row:
+        case [str(container_id), str(path), str(pod_uid)]:
+            return (container_id, path, pod_uid)
+    raise ValueError("names: asked by container id, cgroup directory and pod uid")
+
+
+def _read_names(row: Sequence[str], root: Path) -> WorkloadNames | None:
+    container_id, path, pod_uid = row
+    if container_id:
+        return read_container_names(ContainerPlace(container_id, path, pod_uid), root)
+    job = read_job_id(path)
+    return None if job is None else WorkloadNames(job_id=job)
