@@ -19,7 +19,7 @@ from reclaimerd.model.verdict import Sustained
 _GIB = 1024**3
 _SLACK = 1.05
 """The rows of a GPU may exceed its used memory by 5 %: they are read at another moment."""
-_MOST_GAP_INTERVALS = 3
+MOST_GAP_INTERVALS = 3
 """A longer gap between two looks (a paused machine, a hung driver) starts every `for` anew."""
 
 
@@ -50,7 +50,9 @@ Condition = Holds | DoesNotHold | UnknownCondition
 
 
 @dataclass(frozen=True, slots=True)
-class _Figure:
+class Figure:
+    """What is used of one GPU."""
+
     gpu: GpuUuid
     used_bytes: int
     total_bytes: int
@@ -70,18 +72,18 @@ def listed_of(snapshot: Snapshot) -> Listed:
 def memory_condition(
     rule: Rule, holders: Sequence[Holder], snapshot: Snapshot, listed: Listed | None = None
 ) -> Condition:
-    """Return whether one process's holdings exceed the rule's cap.
+    """Return whether the holdings of one process, or of several together, exceed the rule's cap.
 
-    `holders` are its rows, one for each GPU that the rule concerns. Unreadable memory, a figure over
+    `holders` are their rows on the GPUs that the rule concerns. Unreadable memory, a figure over
     the device's total and rows that sum to more than is used make it unknown. `listed` is
     `listed_of(snapshot)`, for a caller that asks of many processes.
     """
     listed = listed_of(snapshot) if listed is None else listed
-    figures: list[_Figure] = []
+    figures: list[Figure] = []
     doubts: list[str] = []
     for holder in holders:
-        match _figure(holder, snapshot, listed):
-            case _Figure() as figure:
+        match figure_of(holder, snapshot, listed):
+            case Figure() as figure:
                 figures.append(figure)
             case UnknownCondition(text=text):
                 doubts.append(text)
@@ -91,14 +93,24 @@ def memory_condition(
                 assert_never(answer)
     match rule.span:
         case GpuSpan.ONE:
-            return _on_one(rule.above, figures, doubts)
+            return _on_one(rule.above, _by_gpu(figures), doubts)
         case GpuSpan.ALL:
-            return _on_all(rule.above, figures, doubts)
+            return _on_all(rule.above, _by_gpu(figures), doubts)
         case _:
             assert_never(rule.span)
 
 
-def _on_one(above: Threshold, figures: Sequence[_Figure], doubts: Sequence[str]) -> Condition:
+def _by_gpu(figures: Iterable[Figure]) -> list[Figure]:
+    """Return one figure for each GPU: the sum of all who use it."""
+    sums: dict[GpuUuid, Figure] = {}
+    for figure in figures:
+        before = sums.get(figure.gpu)
+        used = figure.used_bytes + (0 if before is None else before.used_bytes)
+        sums[figure.gpu] = Figure(figure.gpu, used, figure.total_bytes)
+    return list(sums.values())
+
+
+def _on_one(above: Threshold, figures: Sequence[Figure], doubts: Sequence[str]) -> Condition:
     over = [figure for figure in figures if figure.used_bytes > _cap_bytes(above, figure.total_bytes)]
     if over:
         excess = sum(figure.used_bytes - _cap_bytes(above, figure.total_bytes) for figure in over)
@@ -107,10 +119,10 @@ def _on_one(above: Threshold, figures: Sequence[_Figure], doubts: Sequence[str])
     if doubts:
         return UnknownCondition("; ".join(doubts))
     most = max((figure.used_bytes for figure in figures), default=0)
-    return DoesNotHold(f"holds {_gib(most)} at most, not more than {_cap_text(above)}")
+    return DoesNotHold(f"holds {gib(most)} at most, not more than {_cap_text(above)}")
 
 
-def _on_all(above: Threshold, figures: Sequence[_Figure], doubts: Sequence[str]) -> Condition:
+def _on_all(above: Threshold, figures: Sequence[Figure], doubts: Sequence[str]) -> Condition:
     if doubts:
         return UnknownCondition("; ".join(doubts))
     used = sum(figure.used_bytes for figure in figures)
@@ -118,10 +130,11 @@ def _on_all(above: Threshold, figures: Sequence[_Figure], doubts: Sequence[str])
     if used > cap:
         text = f"{_sentence(used, above)} over {len(figures)} GPUs"
         return Holds(text, tuple(figure.gpu for figure in figures), used - cap)
-    return DoesNotHold(f"holds {_gib(used)} in all, not more than {_cap_text(above)}")
+    return DoesNotHold(f"holds {gib(used)} in all, not more than {_cap_text(above)}")
 
 
-def _figure(holder: Holder, snapshot: Snapshot, listed: Listed) -> _Figure | UnknownCondition | None:
+def figure_of(holder: Holder, snapshot: Snapshot, listed: Listed) -> Figure | UnknownCondition | None:
+    """Return what a holder uses of its GPU; None where it is known to hold none of its memory."""
     gpu = snapshot.gpu(holder.gpu)
     if gpu is None:
         return UnknownCondition(f"{holder.gpu} was not seen")
@@ -136,7 +149,7 @@ def _figure(holder: Holder, snapshot: Snapshot, listed: Listed) -> _Figure | Unk
             assert_never(holder.used_bytes)
 
 
-def _sane(gpu: GpuReading, used: int, listed: Listed) -> _Figure | UnknownCondition:
+def _sane(gpu: GpuReading, used: int, listed: Listed) -> Figure | UnknownCondition:
     if not isinstance(gpu.memory, Known):
         return UnknownCondition(f"the memory of {gpu.uuid} is {text_of(gpu.memory)}")
     each = listed.get(gpu.uuid)
@@ -145,13 +158,13 @@ def _sane(gpu: GpuReading, used: int, listed: Listed) -> _Figure | UnknownCondit
     memory = gpu.memory.value
     most = max((used, *each))
     if most > memory.total_bytes:
-        return UnknownCondition(f"{gpu.uuid} reports {_gib(most)} of one process, more than the device has")
+        return UnknownCondition(f"{gpu.uuid} reports {gib(most)} of one process, more than the device has")
     total = sum(each)
     if total > memory.used_bytes * _SLACK:
         return UnknownCondition(
-            f"{gpu.uuid} lists {_gib(total)} of processes, but only {_gib(memory.used_bytes)} is used",
+            f"{gpu.uuid} lists {gib(total)} of processes, but only {gib(memory.used_bytes)} is used",
         )
-    return _Figure(gpu.uuid, used, memory.total_bytes)
+    return Figure(gpu.uuid, used, memory.total_bytes)
 
 
 def _unknown_rows(gpu: GpuReading) -> UnknownCondition:
@@ -180,14 +193,15 @@ def _percent(above: Threshold) -> float:
 
 
 def _cap_text(above: Threshold) -> str:
-    return f"{_percent(above):g} %" if above.above_bytes is None else _gib(above.above_bytes)
+    return f"{_percent(above):g} %" if above.above_bytes is None else gib(above.above_bytes)
 
 
 def _sentence(used: int, above: Threshold) -> str:
-    return f"holds {_gib(used)}, more than {_cap_text(above)}"
+    return f"holds {gib(used)}, more than {_cap_text(above)}"
 
 
-def _gib(size_bytes: int) -> str:
+def gib(size_bytes: int) -> str:
+    """Return a size in GiB for people."""
     return f"{size_bytes / _GIB:.1f} GiB"
 
 
@@ -217,7 +231,7 @@ def advance_sustained(
     after: list[Sustained] = []
     for key in sorted(seen.holding | seen.unknown):
         kept = before.get(key)
-        fresh = kept is not None and 0 <= now - kept.last <= _MOST_GAP_INTERVALS * interval_seconds
+        fresh = kept is not None and 0 <= now - kept.last <= MOST_GAP_INTERVALS * interval_seconds
         if key in seen.holding:
             start = Sustained(key[0], key[1], since=now, last=now, readings=1)
             after.append(start if kept is None or not fresh else _one_more(kept, now))

@@ -8,7 +8,7 @@ from reclaimerd.model.identity import GpuUuid, IncidentId
 from reclaimerd.model.incident import Target
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import Policy
-from reclaimerd.model.process import WorkloadKind
+from reclaimerd.model.process import Workload, WorkloadKind
 from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.step import DrainReason
 
@@ -65,7 +65,11 @@ def workload_key(target: Target) -> str:
     A trusted boundary counts as one however many processes it has; a user could forge another's
     boundary, or be blamed for it, so anything else counts by its root process.
     """
-    workload = target.workload
+    return boundary_key(target.workload) or str(target.root)
+
+
+def boundary_key(workload: Workload) -> str:
+    """Return the name of a boundary that its cgroup proves, or ""."""
     if workload.kind in _KEYED_KINDS and workload.trusted and workload.path:
         return f"{workload.controller}:{workload.path}"
-    return str(target.root)
+    return ""

@@ -7,6 +7,7 @@ cool-down for a reset, and nothing else: never protection, identity, record or t
 from dataclasses import replace
 
 from reclaimerd.judge import budgets
+from reclaimerd.judge.allocation_gate import allocation_reasons
 from reclaimerd.judge.evaluate import effective_mode, rule_named
 from reclaimerd.judge.gate_context import GateContext, NewlyDue, workload_key
 from reclaimerd.judge.reset_gate import reset_gpus, reset_reasons
@@ -181,6 +182,8 @@ def _rule_reasons(step: Step, incident: Incident, context: GateContext) -> tuple
     elif effective_mode(context.policy, rule) is Mode.OBSERVE:
         text = f"rule {rule.name!r} is {rule.mode} under the global mode {context.policy.mode}"
         reasons.append(Reason(ReasonKind.MODE, text, "set both modes to enforce if acts are wanted"))
+    if isinstance(rule, Rule):
+        reasons += allocation_reasons(step, rule, context)
     if step.stage in _STAGES and _STAGES[step.stage] not in incident.plan.stages:
         text = f"the plan does not list the stage {step.stage}"
         reasons.append(Reason(ReasonKind.MODE, text, "list it under `stages` if it is wanted"))

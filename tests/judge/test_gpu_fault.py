@@ -102,8 +102,9 @@ def test_a_missing_pci_device_is_a_lost_gpu() -> None:
 
 
 def test_a_device_without_our_driver_is_unknown() -> None:
-    """There, but not bound: nobody can say what a reset would do."""
-    assert of(with_kernel(present=())) is FaultClass.UNKNOWN
+    """There, but bound to another driver or none: not lost, and nobody can say what a reset would do."""
+    assert of(with_kernel(present=(), missing=())) is FaultClass.UNKNOWN
+    assert of(with_kernel(present=("0000:d8:00.0",), missing=("0000:5e:00.0",))) is FaultClass.UNKNOWN
 
 
 def test_a_gpu_that_was_not_seen_is_unknown() -> None:

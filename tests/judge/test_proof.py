@@ -161,6 +161,15 @@ def test_a_holder_that_is_not_listed_makes_the_gpu_shared_too() -> None:
     assert found.proof.kind is ProofKind.SHARED
 
 
+def test_a_monitor_that_only_has_the_node_open_accounts_for_nothing() -> None:
+    """Nobody is listed, so no context could hold what is used: it is still held, and no mere doubt."""
+    monitor = a_holder(200, listed=False, used_bytes=Absent("not listed"))
+    found = _gone(a_gpu(used=8 * GIB), monitor)
+    assert isinstance(found, StillHeld)
+    assert f"{8 * GIB} bytes are still used and no context accounts for them" in found.why
+    assert isinstance(_gone(a_gpu(used=8 * GIB), monitor, baselines={GPU_A: 8 * GIB}), Proven)
+
+
 def test_more_than_the_others_account_for_is_unmeasured_on_a_shared_gpu() -> None:
     """They may have allocated meanwhile: inconclusive, never RECLAIMED."""
     gpu = a_gpu(used=7 * GIB, processes=(a_row(200, 5 * GIB),))

@@ -1,0 +1,165 @@
+"""Say whether a holder leaks, is too old or is idle; what is not known over the whole time is unknown.
+
+Suspended, frozen and traced processes are nobody's to judge by these: what another holds still is
+neither idle nor old by its own will.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from reclaimerd.judge.conditions import (
+    Condition,
+    DoesNotHold,
+    Figure,
+    Holds,
+    Listed,
+    UnknownCondition,
+    figure_of,
+    gib,
+)
+from reclaimerd.judge.series import Key, Series, held_still
+from reclaimerd.judge.trend import trend_of
+from reclaimerd.model.policy import AttributionSettings, Rule, RuleKind
+from reclaimerd.model.process import ProcessReading
+from reclaimerd.model.reading import Known, text_of
+from reclaimerd.model.snapshot import Holder, Snapshot
+
+_MIB = 1024**2
+_TICKS_PER_SECOND = 100
+"""USER_HZ, the unit of utime and stime in /proc/PID/stat, on every architecture with an NVIDIA driver."""
+WORKING_PERCENT = 10.0
+"""Of a core over the window: a main thread that does more prepares something, or waits by polling."""
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What all answers of one look rest on."""
+
+    snapshot: Snapshot
+    listed: Listed
+    series: Mapping[Key, Series]
+    attribution: AttributionSettings = field(default_factory=AttributionSettings)
+
+
+def held_condition(rule: Rule, reading: ProcessReading, rows: Sequence[Holder], basis: Basis) -> Condition:
+    """Return whether a rule of kind `memory_growth`, `age` or `idle` holds for a process on these rows."""
+    if not rows:
+        return DoesNotHold("the rule does not concern it")
+    still = held_still(reading, basis.snapshot)
+    if still:
+        return UnknownCondition(f"it is {still}")
+    least_seconds = rule.older_than_seconds
+    if least_seconds is not None and reading.age_seconds < least_seconds:
+        return DoesNotHold(f"is {_span(reading.age_seconds)} old, not {_span(least_seconds)}")
+    return _together([_on_row(rule, reading, row, basis) for row in rows])
+
+
+def _together(answers: Sequence[Condition]) -> Condition:
+    """Return one answer for all GPUs: what holds on one holds; else what is unknown on one is unknown."""
+    held = [answer for answer in answers if isinstance(answer, Holds)]
+    if held:
+        text = "; ".join(answer.text for answer in held)
+        gpus = tuple(gpu for answer in held for gpu in answer.gpus)
+        return Holds(text, gpus, sum(answer.excess_bytes for answer in held))
+    unknown = [answer.text for answer in answers if isinstance(answer, UnknownCondition)]
+    if unknown:
+        return UnknownCondition("; ".join(unknown))
+    return DoesNotHold("; ".join(dict.fromkeys(answer.text for answer in answers)))
+
+
+def _on_row(rule: Rule, reading: ProcessReading, row: Holder, basis: Basis) -> Condition:
+    figure = figure_of(row, basis.snapshot, basis.listed)
+    if isinstance(figure, UnknownCondition):
+        return figure
+    if figure is None or figure.used_bytes == 0:
+        return DoesNotHold(f"holds no memory of {row.gpu}")
+    if rule.kind is RuleKind.AGE:
+        text = f"is {_span(reading.age_seconds)} old and holds {gib(figure.used_bytes)} of {row.gpu}"
+        return Holds(text, (row.gpu,), figure.used_bytes)
+    return _over_time(rule, row, figure, basis)
+
+
+def _over_time(rule: Rule, row: Holder, figure: Figure, basis: Basis) -> Condition:
+    series = basis.series.get((row.ref, row.gpu, rule.window_seconds))
+    if series is None or series.points[-1].at != basis.snapshot.at:
+        return UnknownCondition(f"nothing is known of its last {_span(rule.window_seconds)}")
+    if not series.is_full:
+        seen = series.points[-1].at - series.since
+        return UnknownCondition(f"watched for {_span(seen)} of {_span(rule.window_seconds)}")
+    if rule.kind is RuleKind.MEMORY_GROWTH:
+        return _growth(rule, series, figure)
+    return _idle(rule, series, figure, (row, basis.snapshot))
+
+
+def _growth(rule: Rule, series: Series, figure: Figure) -> Condition:
+    if rule.growth_bytes_per_second is None:
+        return DoesNotHold("the rule has no rate")
+    window = _span(rule.window_seconds)
+    trend = trend_of(series, rule.growth_bytes_per_second)
+    if trend is None:
+        return UnknownCondition(f"its memory on {figure.gpu} was not known all the last {window}")
+    rate = f"{trend.bytes_per_second / _MIB:.1f} MiB/s over {window} on {figure.gpu}"
+    if trend.bytes_per_second < rule.growth_bytes_per_second:
+        return DoesNotHold(f"grows by {rate}, less than {rule.growth_bytes_per_second / _MIB:g} MiB/s")
+    if not trend.is_steady():
+        return DoesNotHold(f"grew by {rate}, but not steadily: it rose in {trend.rises} of 9 steps")
+    excess = (trend.bytes_per_second - rule.growth_bytes_per_second) * rule.window_seconds
+    limit = f"{rule.growth_bytes_per_second / _MIB:g} MiB/s"
+    return Holds(f"grows by {rate}, {limit} or more, to {gib(figure.used_bytes)}", (figure.gpu,), int(excess))
+
+
+def _idle(rule: Rule, series: Series, figure: Figure, where: tuple[Holder, Snapshot]) -> Condition:
+    window = _span(rule.window_seconds)
+    gap = _gap(series, figure, where)
+    if gap is not None:
+        return gap
+    most = max(point.sm_percent or 0 for point in series.points)
+    if rule.idle_percent is None or most > rule.idle_percent:
+        return DoesNotHold(f"used {most} % of {figure.gpu} within the last {window}")
+    core_percent = _core_percent(series)
+    if core_percent is None:
+        return UnknownCondition(f"its processor time was not known all the last {window}")
+    if core_percent >= WORKING_PERCENT:
+        return DoesNotHold(f"its main thread used {core_percent:.0f} % of a core over the last {window}")
+    text = f"used at most {most} % of {figure.gpu} for {window} and holds {gib(figure.used_bytes)} of it"
+    return Holds(text, (figure.gpu,), figure.used_bytes)
+
+
+def _gap(series: Series, figure: Figure, where: tuple[Holder, Snapshot]) -> Condition | None:
+    """Return why nothing can be said of the whole window; None when all of it is known."""
+    window = _span(series.window_seconds)
+    if any(point.used_bytes == 0 for point in series.points):
+        return DoesNotHold(f"has not held memory of {figure.gpu} for {window}")
+    if any(point.used_bytes is None for point in series.points):
+        return UnknownCondition(f"its memory on {figure.gpu} was not known all the last {window}")
+    if any(point.sm_percent is None for point in series.points):
+        unknown = f"what it used of {figure.gpu} was not known all the last {window}"
+        return UnknownCondition(f"{unknown}{_why(where)}")
+    return None
+
+
+def _why(where: tuple[Holder, Snapshot]) -> str:
+    """Return what this look says of the share, where that is why it is unknown."""
+    row, snapshot = where
+    gpu = snapshot.gpu(row.gpu)
+    rows = gpu.processes.value if gpu is not None and isinstance(gpu.processes, Known) else ()
+    unknown = [
+        one.sm_percent for one in rows if one.pid == row.ref.pid and not isinstance(one.sm_percent, Known)
+    ]
+    return f" (now: {text_of(unknown[0])})" if unknown else ""
+
+
+def _core_percent(series: Series) -> float | None:
+    """Return how much of a core the main thread used over the window."""
+    first, last = series.points[0], series.points[-1]
+    if first.cpu_ticks is None or last.cpu_ticks is None or last.at <= first.at:
+        return None
+    return 100.0 * (last.cpu_ticks - first.cpu_ticks) / _TICKS_PER_SECOND / (last.at - first.at)
+
+
+def _span(seconds: float) -> str:
+    """Return a length of time in its largest unit."""
+    for unit, worth in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= worth:
+            return f"{seconds / worth:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,127 @@
+"""Ask a memory rule about several processes together: all of one workload, or all of one user.
+
+The sum is over the holders that the rule concerns; whoever is protected or exempt is not counted, so
+nobody answers for what another may keep. Only a boundary that its cgroup proves makes a workload:
+anything else counts by itself. Pure.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from reclaimerd.judge.answers import Answer, concerned_of, has_two_sources
+from reclaimerd.judge.conditions import (
+    DoesNotHold,
+    Figure,
+    Holds,
+    UnknownCondition,
+    figure_of,
+    memory_condition,
+)
+from reclaimerd.judge.gate_context import boundary_key
+from reclaimerd.judge.held_conditions import Basis
+from reclaimerd.judge.subjects import JudgeContext, Subject, is_leaving
+from reclaimerd.model.identity import GpuUuid, ProcessRef
+from reclaimerd.model.policy import Per, Rule
+from reclaimerd.model.process import ProcessReading
+from reclaimerd.model.snapshot import Holder
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One process that counts: its rows that the rule concerns, and why one of them is unknown."""
+
+    reading: ProcessReading
+    rows: tuple[Holder, ...]
+    unknown: str
+
+
+def group_of(rule: Rule, reading: ProcessReading) -> str:
+    """Return the name of those whom a rule counts together with this process."""
+    match rule.per:
+        case Per.PROCESS:
+            return str(reading.ref)
+        case Per.WORKLOAD:
+            return boundary_key(reading.workload) or str(reading.ref)
+        case Per.USER:
+            return f"uid {reading.uids[0]}"
+        case _:
+            assert_never(rule.per)
+
+
+def shared_answers(
+    rule: Rule, subjects: Iterable[Subject], basis: Basis, context: JudgeContext
+) -> Mapping[ProcessRef, Answer]:
+    """Return a summing rule's answer on each subject: the same for all of one group that hold something."""
+    answers: dict[ProcessRef, Answer] = {}
+    groups: dict[str, list[Member]] = {}
+    for subject in subjects:
+        if subject.reading is None:
+            answers[subject.ref] = UnknownCondition(subject.doubt)
+        elif subject.spared is not None:
+            answers[subject.ref] = DoesNotHold("it is protected, and not counted")
+        else:
+            concerned = concerned_of(rule, subject.reading, subject.rows, basis.snapshot, context)
+            member = Member(subject.reading, concerned.rows, concerned.unknown)
+            groups.setdefault(group_of(rule, subject.reading), []).append(member)
+    for group, members in groups.items():
+        answer = _group_answer(rule, group, members, basis)
+        for member in members:
+            answers[member.reading.ref] = _own(answer, member, basis)
+    return answers
+
+
+def _group_answer(rule: Rule, group: str, members: Sequence[Member], basis: Basis) -> Answer:
+    rows = [row for member in members for row in member.rows]
+    unknown = next((member.unknown for member in members if member.unknown), "")
+    if unknown:
+        return UnknownCondition(unknown)
+    if not rows:
+        return DoesNotHold("the rule does not concern it")
+    leaving = next((member.reading.ref.pid for member in members if is_leaving(member.reading)), None)
+    if leaving is not None:
+        return UnknownCondition(f"pid {leaving} of {_shown(group)} is ending: what it holds may come back")
+    counted = len({row.ref for row in rows})
+    named = f"{_shown(group)} ({counted} process{'es' if counted > 1 else ''})"
+    return _named(named, rule, rows, basis)
+
+
+def _shown(group: str) -> str:
+    return group.removeprefix(":")  # of cgroup v2, which has no controller's name before the path
+
+
+def _named(named: str, rule: Rule, rows: Sequence[Holder], basis: Basis) -> Answer:
+    condition = memory_condition(rule, rows, basis.snapshot, basis.listed)
+    match condition:
+        case Holds():
+            backed = [row for row in rows if has_two_sources(row)]
+            condition = memory_condition(rule, backed, basis.snapshot, basis.listed)
+            if not isinstance(condition, Holds):
+                return DoesNotHold(f"{named} is over the cap, but only one source shows it")
+            return replace(condition, text=f"{named} {condition.text}")
+        case UnknownCondition() | DoesNotHold():
+            return replace(condition, text=f"{named}: {condition.text}")
+        case _:
+            assert_never(condition)
+
+
+def _own(answer: Answer, member: Member, basis: Basis) -> Answer:
+    """Return a group's answer for one member: it holds for those who hold memory where the cap is passed."""
+    if not member.rows and not member.unknown:
+        return DoesNotHold("the rule does not concern it")
+    if not isinstance(answer, Holds):
+        return answer
+    held = _held(member.rows, answer.gpus, basis)
+    if not held:
+        return DoesNotHold(f"{answer.text}; it holds none of that")
+    return Holds(answer.text, tuple(held), sum(held.values()))
+
+
+def _held(rows: Iterable[Holder], gpus: tuple[GpuUuid, ...], basis: Basis) -> dict[GpuUuid, int]:
+    held: dict[GpuUuid, int] = {}
+    for row in rows:
+        if row.gpu in gpus and has_two_sources(row):
+            figure = figure_of(row, basis.snapshot, basis.listed)
+            if isinstance(figure, Figure) and figure.used_bytes:
+                held[row.gpu] = figure.used_bytes
+    return held

@@ -1,0 +1,82 @@
+"""Whom the rules are asked about: each holding process, what spares it, and what forbids a judgement."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from reclaimerd.judge.exit_path import is_dumping, is_exiting, live_tasks, state_word
+from reclaimerd.judge.protections import Ours, exe_doubt, looks_protected, protection_of
+from reclaimerd.judge.selectors import Patterns
+from reclaimerd.model.identity import ProcessRef
+from reclaimerd.model.policy import Policy
+from reclaimerd.model.process import ProcessReading
+from reclaimerd.model.snapshot import DriverState, Holder, Snapshot
+from reclaimerd.model.verdict import RuleReason, Ruling
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeContext:
+    """What judging needs besides the snapshot: ourselves, RE2, and the policy's users as uids."""
+
+    ours: Ours
+    patterns: Patterns
+    user_ids: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One holding process: what spares it, and what forbids a judgement."""
+
+    ref: ProcessRef
+    rows: tuple[Holder, ...]
+    reading: ProcessReading | None
+    spared: RuleReason | None
+    doubt: str
+    alike: str = ""
+
+
+def subjects_of(snapshot: Snapshot, policy: Policy, context: JudgeContext) -> tuple[Subject, ...]:
+    """Return one subject for each process that holds a GPU."""
+    rows: dict[ProcessRef, list[Holder]] = {}
+    for holder in snapshot.holders:
+        rows.setdefault(holder.ref, []).append(holder)
+    return tuple(_subject(tuple(held), snapshot, policy, context) for held in rows.values())
+
+
+def _subject(
+    rows: tuple[Holder, ...],
+    snapshot: Snapshot,
+    policy: Policy,
+    context: JudgeContext,
+) -> Subject:
+    ref = rows[0].ref
+    reading = snapshot.process(ref)
+    if reading is None:
+        why = snapshot.unreadable.get(ref.pid, "it was not seen in this look")
+        return Subject(ref, rows, None, None, f"pid {ref.pid} can't be read: {why}")
+    protection = protection_of(reading, host_files=snapshot.host_files, policy=policy, ours=context.ours)
+    if protection is not None:
+        spared = RuleReason(protection.by, Ruling.SPARE, protection.text, tuple(row.gpu for row in rows))
+        return Subject(ref, rows, reading, spared, "")
+    alike = looks_protected(reading, host_files=snapshot.host_files, policy=policy, ours=context.ours)
+    doubts = (alike, exe_doubt(reading), _driver_doubt(snapshot), _state_doubt(reading, rows))
+    doubt = "; ".join(text for text in doubts if text)
+    return Subject(ref, rows, reading, None, doubt, alike or "")
+
+
+def _driver_doubt(snapshot: Snapshot) -> str:
+    driver = snapshot.driver
+    return "" if driver.state is DriverState.RESPONSIVE else f"the driver is {driver.state}: {driver.why}"
+
+
+def _state_doubt(reading: ProcessReading, rows: tuple[Holder, ...]) -> str:
+    if rows[0].remembered and all(row.remembered for row in rows):
+        return "it is remembered as a holder, and nothing shows it now"
+    return f"it is {state_word(reading)} already" if is_leaving(reading) else ""
+
+
+def is_leaving(reading: ProcessReading) -> bool:
+    """Tell whether the process ends already: what it holds may come back by itself.
+
+    A thread or a leader that ends by itself does not end the process: only all of them together do.
+    """
+    return all(is_exiting(task) for task in live_tasks(reading)) or is_dumping(reading)
