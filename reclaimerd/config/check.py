@@ -123,7 +123,7 @@ def _users(
 def _named_users(parsed: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
     """Return each user as written, so that a fault beside it in the same list does not hide it."""
     for index, rule in enumerate(_list(parsed.get("rule"))):
-        for side in ("match", "exempt"):
+        for side in ("match", "exempt", "avoid"):
             selector = rule.get(side) if isinstance(rule, dict) else None
             users = selector.get("user") if isinstance(selector, dict) else None
             for position, name in enumerate(_list(users)):

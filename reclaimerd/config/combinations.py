@@ -8,12 +8,13 @@ from collections.abc import Iterator
 
 from reclaimerd.config.fault_combinations import fault_rule_flaws
 from reclaimerd.config.faults import Flaw, Refused
+from reclaimerd.config.holder_combinations import holder_rule_flaws, match_flaws
 from reclaimerd.config.lines import KeyPath
 from reclaimerd.config.stage_flaws import grace_flaws, needed_flaws, stage_flaws
 from reclaimerd.config.typed import TypedFile
 from reclaimerd.config.units import format_duration
 from reclaimerd.config.values import MOST_UID
-from reclaimerd.model.policy import ListedStage, Mode, Policy, Rule, RuleAction, Threshold
+from reclaimerd.model.policy import ListedStage, Mode, Policy, RuleAction, RuleKind
 
 _NEEDS_BEFORE = {ListedStage.SIGKILL: ListedStage.SIGTERM, ListedStage.RESET: ListedStage.SIGKILL}
 """A reset is refused while its target lives, so without SIGKILL before it it could never be permitted."""
@@ -35,13 +36,13 @@ def impossible_combinations(typed: TypedFile) -> tuple[Flaw, ...]:
     for place, rule in zip(typed.rule_places, policy.rules, strict=True):
         names[place] = rule.name
         base: KeyPath = ("rule", place)
-        flaws += _missing_flaws(rule, base, seen)
+        flaws += holder_rule_flaws(rule, policy.interval_seconds, base, seen)
         if not seen.touches((*base, "stages"), (*base, "action")):
             flaws += [*stage_flaws(rule, base), *needed_flaws(rule.stages, base, _NEEDS_BEFORE)]
         if not seen.touches((*base, "stages"), (*base, "grace")):
             flaws += grace_flaws(rule, base)
         if not seen.touches((*base, "match"), (*base, "mode"), (*base, "action")):
-            flaws += _match_flaws(rule, base)
+            flaws += match_flaws(rule, base)
     flaws += _twice("rule", [names[place] for place in sorted(names)])
     flaws += _signature_flaws(policy, seen)
     flaws += _twice("signature", [signature.name for signature in policy.signatures])
@@ -66,6 +67,8 @@ def warnings_of(policy: Policy) -> tuple[str, ...]:
         everybody = match.uids == _EVERYBODY or "*" in match.exe or "*" in match.cgroup
         if rule.mode is Mode.ENFORCE and everybody:
             said.append(f'rule "{rule.name}" enforces on everybody: its match leaves nobody out')
+        if rule.mode is Mode.ENFORCE and rule.kind is RuleKind.IDLE and rule.action is RuleAction.RECLAIM:
+            said.append(f'rule "{rule.name}" enforces on idle holders, and nobody warns them before SIGTERM')
     return tuple(said)
 
 
@@ -129,26 +132,6 @@ def _signature_flaws(policy: Policy, seen: Refused) -> Iterator[Flaw]:
         places = signature.symbols or signature.modules or signature.kernel_threads
         if not places and not seen.touches((*base, "symbols"), (*base, "modules"), (*base, "kernel_threads")):
             yield Flaw(base, "it matches nothing", "add symbols, modules or kernel_threads")
-
-
-def _missing_flaws(rule: Rule, base: KeyPath, seen: Refused) -> Iterator[Flaw]:
-    if not rule.name and not seen.touches((*base, "name")):
-        yield Flaw((*base, "name"), "the rule has no name", 'add name = "..."')
-    if rule.above == Threshold() and not seen.touches((*base, "above")):
-        yield Flaw((*base, "above"), "the rule has no cap", 'add above = "8GiB" or above = "70%"')
-
-
-def _match_flaws(rule: Rule, base: KeyPath) -> Iterator[Flaw]:
-    if rule.mode is not Mode.ENFORCE or rule.action is not RuleAction.RECLAIM:
-        return
-    match = rule.match
-    if match.users or match.uids or match.exe or match.cgroup:
-        return
-    mend = 'say whom it concerns by user, uid, exe or cgroup, or write mode = "observe"'
-    if match.is_empty:
-        yield Flaw((*base, "match"), "an enforcing memory rule needs a match", mend)
-    else:
-        yield Flaw((*base, "match"), "a command line or a GPU alone does not say whose process it is", mend)
 
 
 def _twice(table: str, names: list[str]) -> Iterator[Flaw]:

@@ -39,6 +39,7 @@ _BREAKER = _POLICY.breaker
 _DRAIN = _POLICY.drain
 _WORKERS = _POLICY.workers
 _RESET = _POLICY.reset
+_ATTRIBUTION = _POLICY.attribution
 _AUDIT = _POLICY.audit
 _ACCESS = _POLICY.access
 
@@ -150,6 +151,18 @@ class ResetTable:
 
 @with_config(_CLOSED)
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttributionTable:
+    """`[attribution]`."""
+
+    kubelet_socket: HookPath = _ATTRIBUTION.kubelet_socket
+    runtime_sockets: tuple[AbsolutePath, ...] = _ATTRIBUTION.runtime_sockets
+    refresh_seconds: Annotated[Interval, Field(alias="refresh")] = _ATTRIBUTION.refresh_seconds
+    steady_seconds: Annotated[Duration, Field(alias="steady")] = _ATTRIBUTION.steady_seconds
+    system_namespaces: tuple[Word, ...] = _ATTRIBUTION.system_namespaces
+
+
+@with_config(_CLOSED)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditTable:
     """`[audit]`."""
 
@@ -208,6 +221,7 @@ class PolicyFile:
     drain: DrainTable = DrainTable()
     workers: WorkersTable = WorkersTable()
     reset: ResetTable = ResetTable()
+    attribution: AttributionTable = AttributionTable()
     audit: AuditTable = AuditTable()
     access: AccessTable = AccessTable()
     protect: tuple[ProtectTable, ...] = ()

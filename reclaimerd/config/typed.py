@@ -22,6 +22,8 @@ from reclaimerd.model.policy import Policy
 
 T = TypeVar("T")
 
+_SELECTORS = ("match", "exempt", "avoid")
+
 _FILE: TypeAdapter[schema.PolicyFile] = TypeAdapter(schema.PolicyFile)
 _TABLES: Mapping[KeyPath, type[Any]] = {
     (): schema.PolicyFile,
@@ -33,17 +35,22 @@ _TABLES: Mapping[KeyPath, type[Any]] = {
     ("drain",): schema.DrainTable,
     ("workers",): schema.WorkersTable,
     ("reset",): schema.ResetTable,
+    ("attribution",): schema.AttributionTable,
     ("audit",): schema.AuditTable,
     ("access",): schema.AccessTable,
-    ("rule", rule_tables.MEMORY): rule_tables.RuleTable,
-    ("rule", rule_tables.MEMORY, "match"): rule_tables.SelectorTable,
-    ("rule", rule_tables.MEMORY, "exempt"): rule_tables.SelectorTable,
+    **{("rule", kind): table for kind, table in rule_tables.HOLDER_TABLES.items()},
+    **{
+        ("rule", kind, side): rule_tables.SelectorTable
+        for kind in rule_tables.HOLDER_TABLES
+        for side in _SELECTORS
+    },
     ("rule", rule_tables.FAULT): rule_tables.FaultRuleTable,
     ("protect",): schema.ProtectTable,
     ("signature",): schema.SignatureTable,
 }
 _TABLE_LISTS = frozenset({"rule", "protect", "signature"})
-_KINDS = frozenset({rule_tables.MEMORY, rule_tables.FAULT})
+_KINDS = frozenset({*rule_tables.HOLDER_TABLES, rule_tables.FAULT})
+_HOLDER_TABLES = tuple(rule_tables.HOLDER_TABLES.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +88,7 @@ def typed_file(parsed: Mapping[str, Any]) -> TypedFile:
 
 
 def _typed(file: schema.PolicyFile) -> TypedFile:
-    rules = [place for place, rule in enumerate(file.rule) if isinstance(rule, rule_tables.RuleTable)]
+    rules = [place for place, rule in enumerate(file.rule) if isinstance(rule, _HOLDER_TABLES)]
     faults = [place for place, rule in enumerate(file.rule) if isinstance(rule, rule_tables.FaultRuleTable)]
     return TypedFile(_policy(file), rule_places=tuple(rules), fault_rule_places=tuple(faults))
 
@@ -143,9 +150,10 @@ def _unknown_key(place: KeyPath) -> Flaw:
     meant = suggestion(word, here)
     if meant:
         return Flaw(path, what, meant + "else take it out")
-    homes = [_home(home) for home, known in keys.items() if word in known and home]
+    homes = [home for home, known in keys.items() if word in known and home]
     if homes:
-        return Flaw(path, what, f"it belongs in {homes[0]}")
+        near = next((home for home in homes if home[:1] == table[:1]), homes[0])
+        return Flaw(path, what, f"it belongs in {_home(near)}")
     return Flaw(path, what, f"take it out; known are {', '.join(here)}")
 
 
@@ -218,10 +226,11 @@ def _policy(file: schema.PolicyFile) -> Policy:
         drain=_mirrored(model.DrainSettings, file.drain),
         workers=_mirrored(model.WorkerSettings, file.workers),
         reset=_mirrored(model.ResetSettings, file.reset),
+        attribution=_mirrored(model.AttributionSettings, file.attribution),
         audit=_mirrored(model.AuditSettings, file.audit),
         access=_mirrored(model.AccessSettings, file.access),
         protections=tuple(_mirrored(model.UserProtection, protection) for protection in file.protect),
-        rules=tuple(_rule(rule) for rule in file.rule if isinstance(rule, rule_tables.RuleTable)),
+        rules=tuple(_rule(rule) for rule in file.rule if isinstance(rule, _HOLDER_TABLES)),
         fault_rules=tuple(
             _mirrored(model.FaultRule, rule)
             for rule in file.rule
@@ -231,7 +240,8 @@ def _policy(file: schema.PolicyFile) -> Policy:
     )
 
 
-def _rule(table: rule_tables.RuleTable) -> model.Rule:
-    match = _mirrored(model.Selector, table.match)
-    exempt = _mirrored(model.Selector, table.exempt)
-    return _mirrored(model.Rule, table, match=match, exempt=exempt)
+def _rule(table: rule_tables.HolderRuleTable) -> model.Rule:
+    """Return a rule; keys that its kind does not have stay at their defaults."""
+    own: dict[str, Any] = {field.name: getattr(table, field.name) for field in fields(table)}
+    own |= {side: _mirrored(model.Selector, getattr(table, side)) for side in _SELECTORS}
+    return model.Rule(**own)

@@ -31,7 +31,10 @@ def compile_patterns(policy: Policy) -> Callable[[str, str], bool]:
     bug. Text beyond 64 KiB (as UTF-8) is not looked at.
     """
     patterns = {
-        pattern for rule in policy.rules for side in (rule.match, rule.exempt) for pattern in side.cmdline
+        pattern
+        for rule in policy.rules
+        for side in (rule.match, rule.exempt, rule.avoid)
+        for pattern in side.cmdline
     }
     compiled = {pattern: _compiled(pattern) for pattern in patterns}
 

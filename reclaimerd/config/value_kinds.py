@@ -4,8 +4,18 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
-from reclaimerd.config import values
-from reclaimerd.model.policy import FaultDomain, GpuSpan, ListedStage, Mode, RuleAction, Scope, Threshold
+from reclaimerd.config import rule_values, values
+from reclaimerd.model.policy import (
+    FaultDomain,
+    GpuSpan,
+    ListedStage,
+    Mode,
+    Per,
+    RuleAction,
+    RuleKind,
+    Scope,
+    Threshold,
+)
 
 Duration = Annotated[float, BeforeValidator(values.duration)]
 PositiveDuration = Annotated[float, BeforeValidator(values.positive_duration)]
@@ -26,8 +36,11 @@ CgroupGlob = Annotated[str, BeforeValidator(values.cgroup_glob)]
 Pattern = Annotated[str, BeforeValidator(values.pattern)]
 GpuName = Annotated[str, BeforeValidator(values.gpu)]
 UnitName = Annotated[str, BeforeValidator(values.unit)]
-Kind = Annotated[str, BeforeValidator(values.choice("memory", "fault"))]
-"""Further kinds of rule come in here."""
+Kind = Annotated[RuleKind, BeforeValidator(values.choice(*RuleKind))]
+Rate = Annotated[float, BeforeValidator(rule_values.rate)]
+IdleShare = Annotated[float, BeforeValidator(rule_values.idle_share)]
+Priority = Annotated[int, BeforeValidator(rule_values.priority)]
+PerWord = Annotated[Per, BeforeValidator(values.choice(*Per))]
 HookPath = Annotated[str, BeforeValidator(values.absolute_path_or_empty)]
 ServiceName = Annotated[str, BeforeValidator(values.service)]
 XidClass = Annotated[str, BeforeValidator(values.choice(*values.RESET_CLASSES, *values.REBOOT_CLASSES))]

@@ -6,7 +6,7 @@ Nothing here reads the world: whether a user or a file exists is not a value's f
 
 import math
 import re
-from collections.abc import Callable
+from dataclasses import dataclass
 from difflib import get_close_matches
 
 from reclaimerd.config.units import (
@@ -280,15 +280,21 @@ def recovery_action(value: object) -> str:
     return RecoveryAction.GPU_RESET if chosen == "reset" else RecoveryAction(chosen)
 
 
-def choice(*allowed: str) -> Callable[[object], str]:
-    """Return a check that a value is one of these words."""
-    listed = ", ".join(f'"{word}"' for word in allowed)
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A check that a value is one of these words; it is called with the value."""
 
-    def chosen(value: object) -> str:
-        mend = f"write one of {listed}" if len(allowed) > 1 else f"write {listed}"
+    allowed: tuple[str, ...]
+
+    def __call__(self, value: object) -> str:
+        """Return the word; raise BadValueError for any other."""
+        mend = "write one of " + ", ".join(f'"{word}"' for word in self.allowed)
         text = _text(value, mend)
-        if text not in allowed:
-            raise BadValueError(f"{quoted(text)} is not known here", suggestion(text, allowed) + mend)
+        if text not in self.allowed:
+            raise BadValueError(f"{quoted(text)} is not known here", suggestion(text, self.allowed) + mend)
         return text
 
-    return chosen
+
+def choice(*allowed: str) -> Choice:
+    """Return a check that a value is one of these words."""
+    return Choice(allowed)

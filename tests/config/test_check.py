@@ -9,6 +9,9 @@ from reclaimerd.config.faults import Fault
 
 RULE = '[[rule]]\nname = "cap"\nabove = "8GiB"\n'
 FAULT = '[[rule]]\nname = "mend"\nkind = "fault"\nxid_class = "reset"\n'
+GROWTH = '[[rule]]\nname = "leak"\nkind = "memory_growth"\ngrowth = "50MiB/s"\n'
+AGE = '[[rule]]\nname = "old"\nkind = "age"\nolder_than = "1h"\n'
+IDLE = '[[rule]]\nname = "idle"\nkind = "idle"\nidle = 5\n'
 ENFORCING = RULE + 'mode = "enforce"\nmatch = { uid = [1000] }\n'
 
 
@@ -25,7 +28,9 @@ def only_fault(tmp_path: Path, text: str) -> Fault:
     return fault
 
 
-@pytest.mark.parametrize("text", ["", RULE, ENFORCING, FAULT, FAULT + RULE, "[daemon]\n"])
+@pytest.mark.parametrize(
+    "text", ["", RULE, ENFORCING, FAULT, GROWTH, AGE, IDLE, FAULT + RULE + GROWTH + AGE + IDLE, "[daemon]\n"]
+)
 def test_a_sound_file_has_no_fault(tmp_path: Path, text: str) -> None:
     """Nothing is found where nothing is wrong."""
     assert faults_of(tmp_path, text) == ()
@@ -77,6 +82,21 @@ def test_a_sound_file_has_no_fault(tmp_path: Path, text: str) -> None:
         (RULE.replace("8GiB", "120%"), 3, "rule[0].above", "not between"),
         (RULE + 'kind = "memry"', 4, "rule[0].kind", "not known"),
         (RULE + "readings = 1", 4, "rule[0].readings", "out of range"),
+        (RULE + 'per = "pod"', 4, "rule[0].per", "not known"),
+        (RULE + "priority = 1001", 4, "rule[0].priority", "out of range"),
+        (RULE + "priority = true", 4, "rule[0].priority", "true or false"),
+        (GROWTH.replace("50MiB/s", "50MiB"), 4, "rule[0].growth", "not a rate"),
+        (GROWTH.replace("50MiB/s", "50MB/s"), 4, "rule[0].growth", "not a size"),
+        (GROWTH.replace("50MiB/s", "0B/s"), 4, "rule[0].growth", "a rate of zero"),
+        (GROWTH.replace('"50MiB/s"', "50"), 4, "rule[0].growth", "the number 50"),
+        (GROWTH.replace('growth = "50MiB/s"', ""), 1, "rule[0].growth", "no rate"),
+        (GROWTH + 'window = "39s"', 5, "rule[0].window", "less than 20 looks"),
+        (IDLE + 'window = "0s"', 5, "rule[0].window", "zero"),
+        (IDLE.replace("= 5", "= 51"), 4, "rule[0].idle", "is not idle"),
+        (IDLE.replace("idle = 5", ""), 1, "rule[0].idle", "no share"),
+        (AGE.replace('older_than = "1h"', ""), 1, "rule[0].older_than", "no age"),
+        (AGE + 'mode = "enforce"', 1, "rule[0].match", "an enforcing age rule needs a match"),
+        (AGE + 'avoid = { user = ["nobody-here"] }', 5, "rule[0].avoid.user[0]", "no user"),
         (RULE + 'grace = "0s"', 4, "rule[0].grace", "zero"),
         (RULE + 'stages = ["sigkill"]', 4, "rule[0].stages", 'without "sigterm"'),
         (RULE + 'stages = ["sigterm", "reset"]', 4, "rule[0].stages", 'without "sigkill"'),
@@ -168,7 +188,7 @@ bogus = 1
 sigterm = "1s"
 [[rule]]
 name = "a"
-kind = "idle"
+kind = "idel"
 above = "8GB"
 for = 3
 stages = ["sigkill", "sigterm"]
@@ -206,6 +226,12 @@ above = "1GiB"
         (FAULT + 'recovery_acton = "reset"', 'did you mean "recovery_action"?'),
         (FAULT + 'above = "8GiB"', 'it belongs in a rule of kind "memory"'),
         (RULE + 'xid_class = "reset"', 'it belongs in a rule of kind "fault"'),
+        (RULE + 'growth = "1MiB/s"', 'it belongs in a rule of kind "memory_growth"'),
+        (RULE + "idle = 5", 'it belongs in a rule of kind "idle"'),
+        (GROWTH + 'per = "user"', 'it belongs in a rule of kind "memory"'),
+        (AGE + 'window = "10m"', 'it belongs in a rule of kind "memory_growth"'),
+        (IDLE.replace('"idle"', '"idl"'), 'did you mean "idle"?'),
+        (GROWTH + 'windo = "10m"', 'did you mean "window"?'),
         (FAULT.replace('"reset"', '"rest"'), 'did you mean "reset"?'),
         ("[access]\ncmdline = []", "it belongs in [rule.match]"),
         ('[ladr]\nsigterm = "1s"', 'did you mean "ladder"?'),

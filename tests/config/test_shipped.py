@@ -13,7 +13,7 @@ from reclaimerd.config.check import check
 from reclaimerd.config.lines import KeyPath, key_lines
 from reclaimerd.config.load import load
 from reclaimerd.config.typed import known_keys
-from reclaimerd.model.policy import Mode, Policy
+from reclaimerd.model.policy import FaultRule, Mode, Policy, Rule, RuleKind
 
 CONFIG = Path(__file__).resolve().parents[2] / "config"
 SHIPPED = CONFIG / "reclaimerd.toml"
@@ -59,10 +59,11 @@ def test_every_commented_default_is_the_true_one(tmp_path: Path) -> None:
     policy = load(path, enforce_ownership=False).policy
     bare = replace(policy, rules=(), fault_rules=(), protections=(), signatures=())
     assert replace(bare, digest="built-in", source="") == Policy()
-    (memory,) = policy.rules
     (fault,) = policy.fault_rules
+    assert {RuleKind.FAULT, *(rule.kind for rule in policy.rules)} == set(RuleKind)
     defaults = Policy().ladder
-    for rule in (memory, fault):
+    rules: tuple[Rule | FaultRule, ...] = (*policy.rules, fault)
+    for rule in rules:
         assert rule.sigterm_seconds == defaults.sigterm_seconds
         assert rule.sigkill_seconds == defaults.sigkill_seconds
         assert rule.mode is Mode.OBSERVE
@@ -72,24 +73,35 @@ def test_every_key_stands_in_the_shipped_file() -> None:
     """No key of the schema is left out of what the administrator reads."""
     written = written_with_kinds()
     known: Mapping[KeyPath, tuple[str, ...]] = known_keys()
-    sides = {("rule", "memory", "match"), ("rule", "memory", "exempt")}
-    exempt = ("rule", "memory", "exempt")
-    wanted = {(*table, key) for table, keys in known.items() for key in keys if table != exempt}
-    assert wanted <= written
+    sides = {path for path in known if path[-1:] and path[-1] in ("match", "exempt", "avoid")}
+    same = sides - {("rule", "memory", "match")}  # their keys are told once
+    assert {(*table, key) for table, keys in known.items() for key in keys if table not in same} <= written
     assert sides <= written
 
 
-def test_the_built_in_rule_defaults_are_those_of_the_sample(tmp_path: Path) -> None:
-    """The sample rule's commented values are what a rule gets without them."""
+@pytest.mark.parametrize(
+    ("kind", "own"),
+    [
+        (RuleKind.MEMORY, 'above = "8GiB"'),
+        (RuleKind.MEMORY_GROWTH, 'growth = "50MiB/s"\nolder_than = "1h"'),
+        (RuleKind.AGE, 'older_than = "1h"'),
+        (RuleKind.IDLE, 'idle = 1\nolder_than = "1h"'),
+        (RuleKind.UNALLOCATED, ""),
+    ],
+)
+def test_the_built_in_rule_defaults_are_those_of_the_sample(tmp_path: Path, kind: RuleKind, own: str) -> None:
+    """A sample rule's commented values are what a rule of its kind gets without them."""
     path = tmp_path / "all.toml"
     path.write_text(uncommented(), encoding="utf-8")
-    (sample,) = load(path, enforce_ownership=False).policy.rules
-    path.write_text('[[rule]]\nname = "over-cap"\nabove = "8GiB"\n', encoding="utf-8")
+    rules = load(path, enforce_ownership=False).policy.rules
+    (sample,) = [rule for rule in rules if rule.kind is kind]
+    path.write_text(f'[[rule]]\nname = "{sample.name}"\nkind = "{kind}"\n{own}\n', encoding="utf-8")
     (bare,) = load(path, enforce_ownership=False).policy.rules
     same = replace(
         sample,
         match=bare.match,
         exempt=bare.exempt,
+        avoid=bare.avoid,
         sigterm_seconds=None,
         sigkill_seconds=None,
     )
@@ -117,14 +129,32 @@ def test_each_example_loads(path: Path) -> None:
 
 
 def test_the_examples_are_there() -> None:
-    """The three that the documents name."""
-    assert {path.name for path in EXAMPLES} >= {"memory-cap.toml", "demo.toml", "dry-run-first.toml"}
+    """Those that the documents name."""
+    assert {path.name for path in EXAMPLES} >= {
+        "memory-cap.toml",
+        "demo.toml",
+        "dry-run-first.toml",
+        "cookbook.toml",
+    }
 
 
 def test_the_demo_policy_is_the_one_that_is_shown() -> None:
     """The demo runs on the very file that the reader sees among the examples."""
     packaged = resources.files("reclaimerd.simulation").joinpath("demo.toml").read_bytes()
     assert packaged == (CONFIG / "examples" / "demo.toml").read_bytes()
+
+
+def test_the_cookbook_only_observes() -> None:
+    """Recipes of every kind about holders, and none of them acts; nothing in them is unusual."""
+    loaded = load(CONFIG / "examples" / "cookbook.toml", enforce_ownership=False)
+    assert loaded.policy.mode is Mode.OBSERVE
+    assert all(rule.mode is Mode.OBSERVE for rule in loaded.policy.rules)
+    assert {rule.kind for rule in loaded.policy.rules} >= {
+        RuleKind.MEMORY,
+        RuleKind.MEMORY_GROWTH,
+        RuleKind.AGE,
+        RuleKind.IDLE,
+    }
 
 
 def test_dry_run_first_enforces_nothing() -> None:
