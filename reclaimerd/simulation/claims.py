@@ -33,6 +33,8 @@ class Claim:
     start_ticks: int
     used_bytes: int
     context: ContextKind
+    sm_percent: int = 0
+    """What its owner uses of the GPU's multiprocessors."""
 
 
 class OutOfGpuMemoryError(Exception):
@@ -150,6 +152,7 @@ def _claim_from(text: bytes, path: str) -> Claim:
             start_ticks=int(entries["start_ticks"]),
             used_bytes=int(entries["used_bytes"]),
             context=ContextKind(entries["context"]),
+            sm_percent=int(entries.get("sm_percent", 0)),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path}: a broken claim: {error}") from error

@@ -8,6 +8,7 @@ READING_CALLS = frozenset(
         "processes",
         "process_memory",
         "utilisation",
+        "samples",
         "mig",
         "persistence",
         "recovery_action",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from reclaimerd.errors import DriverAbsentError
+from reclaimerd.host.gpu_shares import Samples, with_shares
 from reclaimerd.model.identity import DeviceNumber, GpuUuid
 from reclaimerd.model.reading import Absent, Known, Reading, Unreadable
 from reclaimerd.model.reset_facts import GpuFacts
@@ -35,6 +36,7 @@ from reclaimerd.simulation.nvml_reset import call_reading, reset_facts_of
 T = TypeVar("T")
 
 KEEPER_FILE = "keeper.json"
+_WHOLE_PERCENT = 100
 
 
 class SimulatedNvml:
@@ -47,7 +49,7 @@ class SimulatedNvml:
         self._claims: dict[str, Claim] = {}
         self._client: tuple[int, Path] | None = None
 
-    def read_host(self) -> HostGpus:
+    def read_host(self, *, utilisation: bool = False) -> HostGpus:
         """Return every simulated GPU; may block, as host.toml says.
 
         Raises UnsuitableHostError for a faulty host.toml, DriverAbsentError without a keeper.
@@ -60,12 +62,11 @@ class SimulatedNvml:
         failures: list[str] = []
         for index, gpu in enumerate(gpu for gpu in host.gpus if not gpu.lost):
             lost_bytes = sum(claim.used_bytes for claim in leaked if claim.gpu == gpu.uuid)
+            whole = replace(gpu, residue_bytes=gpu.residue_bytes + lost_bytes)
+            mine = [claim for claim in claims if claim.gpu == gpu.uuid]
             try:
-                gpus.append(
-                    _gpu_reading(
-                        index, replace(gpu, residue_bytes=gpu.residue_bytes + lost_bytes), host, claims
-                    )
-                )
+                reading = _gpu_reading(index, whole, host, mine)
+                gpus.append(_with_shares(reading, host, mine) if utilisation else reading)
             except OSError as error:
                 failures.append(f"GPU {index}: identity could not be read: {error}")
         shared: list[DeviceNumber] = []
@@ -153,7 +154,6 @@ def _gpu_reading(index: int, gpu: SimulatedGpu, host: SimulatedHost, claims: Seq
     identity_fault = host.failure(gpu.uuid, "identity")
     if identity_fault:
         raise OSError(identity_fault)
-    mine = [claim for claim in claims if claim.gpu == gpu.uuid]
 
     def reading(call: str, value: T) -> Reading[T]:
         return call_reading(host, gpu.uuid, call, value)
@@ -169,20 +169,38 @@ def _gpu_reading(index: int, gpu: SimulatedGpu, host: SimulatedHost, claims: Seq
             "memory",
             GpuMemory(
                 gpu.total_bytes,
-                sum(claim.used_bytes for claim in mine) + gpu.residue_bytes,
+                sum(claim.used_bytes for claim in claims) + gpu.residue_bytes,
                 gpu.reserved_bytes,
             ),
         ),
-        processes=reading("processes", listed_processes(mine, host.failure(gpu.uuid, "process_memory"))),
+        processes=reading("processes", listed_processes(claims, host.failure(gpu.uuid, "process_memory"))),
         utilisation=Absent("not offered while MIG is enabled")
         if gpu.mig
-        else reading("utilisation", Utilisation(gpu.utilisation_percent, 0)),
+        else reading("utilisation", Utilisation(_busy_percent(gpu, claims), 0)),
         mig=reading("mig", gpu.mig),
         persistence=reading("persistence", gpu.persistence),
         recovery_action=reading("recovery_action", _recovery_action(gpu.recovery_action)),
     )
     lost = host.failure(gpu.uuid, "handle")
     return unreadable_gpu(whole, lost) if lost else whole
+
+
+def _busy_percent(gpu: SimulatedGpu, claims: Sequence[Claim]) -> int:
+    """Return what host.toml says the GPU does, or what its processes do, whichever is more."""
+    return max(gpu.utilisation_percent, min(sum(_samples_of(claims).values()), _WHOLE_PERCENT))
+
+
+def _samples_of(claims: Sequence[Claim]) -> dict[int, int]:
+    """Return what each owner that is at work uses; the driver has no sample of the others."""
+    return {claim.pid: claim.sm_percent for claim in claims if claim.sm_percent}
+
+
+def _with_shares(gpu: GpuReading, host: SimulatedHost, claims: Sequence[Claim]) -> GpuReading:
+    """Return the GPU with what each listed process uses of it."""
+    samples: Reading[Samples] = call_reading(host, gpu.uuid, "samples", _samples_of(claims))
+    if gpu.mig == Known(value=True):
+        samples = Absent("not offered while MIG is enabled")
+    return replace(gpu, processes=with_shares(gpu.processes, samples, gpu.utilisation))
 
 
 def listed_processes(claims: Sequence[Claim], unreadable: str = "") -> tuple[GpuProcess, ...]:

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -50,6 +51,7 @@ def options_of(argv: Sequence[str]) -> argparse.Namespace:
         "--bytes", type=size_bytes, default=0, help="memory on each GPU; 0: open the node only"
     )
     parser.add_argument("--context", type=ContextKind, default=ContextKind.COMPUTE)
+    parser.add_argument("--sm", type=int, default=0, help="percent of each GPU that it uses all the time")
     parser.add_argument("--no-node", action="store_true", help="be listed, but open no node")
     parser.add_argument("--leak", action="store_true", help="its memory stays used after its end")
     parser.add_argument("--ignore-term", action="store_true")
@@ -145,7 +147,7 @@ def _allocate(options: argparse.Namespace, gpus: Sequence[SimulatedGpu], asked_b
     return [
         take_claim(
             options.dir,
-            own_claim(gpu.uuid, asked_bytes, options.context),
+            replace(own_claim(gpu.uuid, asked_bytes, options.context), sm_percent=options.sm),
             gpu.total_bytes,
             leaks=options.leak,
         )

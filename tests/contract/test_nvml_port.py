@@ -12,6 +12,7 @@ from reclaimerd.model.ports import NvmlPort
 from reclaimerd.model.reading import Absent, Known, Unreadable
 from reclaimerd.model.reset_facts import SettingKind
 from reclaimerd.model.snapshot import (
+    NOT_ASKED,
     GpuReading,
     HostGpus,
 )
@@ -113,6 +114,16 @@ def test_listed_processes_have_pids_and_never_a_false_zero(port: NvmlPort) -> No
             assert row.pid > 0
             assert isinstance(row.used_bytes, Known | Unreadable)
             assert not isinstance(row.used_bytes, Known) or row.used_bytes.value > 0
+
+
+def test_shares_are_told_when_asked_and_only_then(port: NvmlPort) -> None:
+    """Each listed process has a percentage or why not; without asking, nobody has one."""
+    for asked in (False, True):
+        for gpu in port.read_host(utilisation=asked).gpus:
+            assert isinstance(gpu.processes, Known)
+            for row in gpu.processes.value:
+                assert (row.sm_percent == NOT_ASKED) is not asked
+                assert not isinstance(row.sm_percent, Known) or 0 <= row.sm_percent.value <= 100
 
 
 def test_percentages_are_percentages(port: NvmlPort) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from reclaimerd.errors import DriverAbsentError, UnsuitableHostError
 from reclaimerd.model.identity import GpuUuid
-from reclaimerd.model.reading import Absent, Known, Unreadable
+from reclaimerd.model.reading import Absent, Known, Reading, Unreadable
 from reclaimerd.model.reset_facts import (
     ErrorCounters,
     Generation,
@@ -24,8 +24,10 @@ from reclaimerd.model.reset_facts import (
     Virtualisation,
 )
 from reclaimerd.model.snapshot import (
+    NOT_ASKED,
     ContextKind,
     RecoveryAction,
+    Utilisation,
 )
 from reclaimerd.observe.kernel_devices import read_modules, read_presence
 from reclaimerd.simulation.claims import OutOfGpuMemoryError, live_claims, own_claim, take_claim
@@ -101,6 +103,32 @@ def test_a_lost_gpu_and_one_without_identity(keeper: Keeper) -> None:
     host = nvml.read_host()
     assert [gpu.uuid for gpu in host.gpus] == ["GPU-b"]
     assert "no answer" in host.failures[0]
+
+
+@pytest.mark.process
+def test_what_each_process_uses_is_told_when_asked(keeper: Keeper) -> None:
+    """Shares come from the workloads; the idle one has 0; the GPU is as busy as they make it."""
+    nvml = SimulatedNvml(keeper.directory)
+    busy = keeper.launch("--gpu", "GPU-a", "--bytes", "1GiB", "--sm", "40").pid
+    idle = keeper.launch("--gpu", "GPU-a", "--bytes", "1GiB").pid
+    assert shares(nvml, "GPU-a", asked=False) == {busy: NOT_ASKED, idle: NOT_ASKED}
+    assert shares(nvml, "GPU-a") == {busy: Known(40), idle: Known(0)}
+    assert gpu_of(nvml, "GPU-a").utilisation == Known(Utilisation(40, 0))
+    first, second = read_simulated_host(keeper.directory).gpus
+    change(keeper, gpus=(replace(first, utilisation_percent=95), second))
+    unknown = Unreadable("the GPU is 95 % busy, and no sample says with what")
+    assert shares(nvml, "GPU-a") == {busy: Known(40), idle: unknown}
+    change(keeper, fail={"GPU-a": {"samples": "not supported"}})
+    assert shares(nvml, "GPU-a") == dict.fromkeys((busy, idle), Absent("not supported"))
+    change(keeper, fail={}, gpus=(replace(first, mig=True), second))
+    assert set(shares(nvml, "GPU-a").values()) == {Absent("not offered while MIG is enabled")}
+
+
+def shares(nvml: SimulatedNvml, uuid: str, *, asked: bool = True) -> dict[int, Reading[int]]:
+    """Return what each listed process uses."""
+    gpu = next(gpu for gpu in nvml.read_host(utilisation=asked).gpus if gpu.uuid == uuid)
+    assert isinstance(gpu.processes, Known)
+    return {row.pid: row.sm_percent for row in gpu.processes.value}
 
 
 @pytest.mark.process
