@@ -14,8 +14,10 @@ from reclaimerd.daemon.access import Caller, Role
 from reclaimerd.daemon.asking import OrderFault, orders_of, pause_seconds, resumed_gpu
 from reclaimerd.daemon.desk import Ticket, gravest
 from reclaimerd.daemon.evidence_wiring import Investigator
+from reclaimerd.daemon.explain_calls import explain_process, snapshot_call
 from reclaimerd.daemon.http_server import Answer, Body, Call, refusal
 from reclaimerd.daemon.past import read_incident, read_incidents
+from reclaimerd.daemon.release_calls import release_call
 from reclaimerd.daemon.reset_calls import explain_call, reset_call
 from reclaimerd.daemon.service import Service
 from reclaimerd.daemon.telling import result_row
@@ -59,13 +61,16 @@ class Api:
             _Route("GET", "/v1/incidents", Role.VIEWER, self._incidents),
             _Route("GET", "/v1/incidents/", Role.VIEWER, self._incident),
             _Route("GET", "/v1/explain/reset", Role.VIEWER, self._explain_reset),
+            _Route("GET", "/v1/explain/pid/", Role.VIEWER, self._explain_pid),
             # Kernel stacks and other users' command lines: not for everybody who may look.
             _Route("GET", "/v1/evidence/", Role.OPERATOR, self._evidence),
             _Route("GET", "/v1/stuck", Role.OPERATOR, self._stuck),
+            _Route("GET", "/v1/snapshot", Role.OPERATOR, self._snapshot),
             _Route("POST", "/v1/reclaims", Role.OPERATOR, self._reclaim),
             _Route("POST", "/v1/resets", Role.OPERATOR, self._reset),
             _Route("POST", "/v1/pause", Role.OPERATOR, self._pause),
             _Route("POST", "/v1/resume", Role.OPERATOR, self._resume),
+            _Route("POST", "/v1/release-driver", Role.OPERATOR, self._release_driver),
         )
 
     async def answer(self, call: Call, caller: Caller) -> Answer:
@@ -140,6 +145,12 @@ class Api:
     async def _explain_reset(self, call: Call, _caller: Caller) -> Answer:
         return await explain_call(self._service, call)
 
+    async def _explain_pid(self, call: Call, _caller: Caller) -> Answer:
+        return await explain_process(self._service, call)
+
+    async def _snapshot(self, _call: Call, _caller: Caller) -> Answer:
+        return await snapshot_call(self._service)
+
     async def _reset(self, call: Call, caller: Caller) -> Answer:
         return await reset_call(self._service, call, caller, followed)
 
@@ -175,6 +186,9 @@ class Api:
         await cycle.write(lambda ledger: replace(ledger, pause=None, breaker=None), tuple(records))
         self._service.pacing.wake()
         return Answer(200, {"paused": None, "breaker": None})
+
+    async def _release_driver(self, call: Call, caller: Caller) -> Answer:
+        return await release_call(self._service, call, caller)
 
     async def _close_gpu_breaker(self, gpu: GpuUuid, caller: Caller) -> Answer:
         cycle = self._service.cycle

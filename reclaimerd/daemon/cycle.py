@@ -73,7 +73,7 @@ class Cycle:
         began = self.joints.clock()
         if self.state.corrupt is not None:
             raise self.state.corrupt
-        look = take_look(self.state, self.desk)
+        look = take_look(self.state, self.desk, self.policy)
         self.looking = True
         try:
             snapshot = await self.joints.sampler.sample(look)
@@ -103,9 +103,10 @@ class Cycle:
         snapshot, self.state.plight_memory = with_plights(
             snapshot, self.state.plight_memory, followed(self.state), self.joints.plight_settings(self.policy)
         )
-        evaluation = evaluate(snapshot, self.policy, self.state.sustained, self.joints.judge())
+        known = (self.state.sustained, self.joints.judge(), self.state.past)
+        evaluation = evaluate(snapshot, self.policy, *known)
         self.state.snapshot, self.state.evaluation = snapshot, evaluation
-        self.state.sustained = evaluation.sustained
+        self.state.sustained, self.state.past = evaluation.sustained, evaluation.past
         draft = Draft(dict(self.state.incidents), self.state.ledger)
         draft.owe(self.state.owed)
         seen = Seen(snapshot, evaluation, self.policy, now)

@@ -47,7 +47,7 @@ def bring_up(draft: Draft, seen: Seen, state: State, joints: Joints) -> Settled:
     """Bring pause, faults, resets, open incidents and the driver's watch up to this look."""
     snapshot, now = seen.snapshot, seen.now
     paused_until = end_pause(draft, now)
-    memory = take_news(draft, snapshot, joints.xids, state.faults, now)
+    memory = take_news(draft, (snapshot, seen.policy), joints.xids, state.faults, now)
     verdicts, spans = evaluate_faults(snapshot, seen.policy, draft.ledger, memory.spans)
     take_results(draft, now)
     settle_broken_off(draft, now)

@@ -10,10 +10,12 @@ from pathlib import Path
 from reclaimerd.config.load import LoadedPolicy
 from reclaimerd.daemon.cycle import Cycle
 from reclaimerd.daemon.news import News
+from reclaimerd.daemon.released import DriverRelease
 from reclaimerd.daemon.reset_tasks import ResetTasks
 from reclaimerd.judge.protections import program_globs
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.policy import Policy
+from reclaimerd.observe.driver_grip import DriverGrip
 from reclaimerd.observe.exits import ExitWatch
 from reclaimerd.observe.probe import Probe
 from reclaimerd.observe.sampler import Sampler, SamplerSettings
@@ -49,8 +51,8 @@ class Current:
     loaded: LoadedPolicy
 
 
-ROLES = ("nvml", "procfs", "door")
-"""The workers by name; the last starts with the first call on the control socket."""
+ROLES = ("nvml", "procfs", "door", "kubelet")
+"""The workers by name; `door` starts with the first call on the control socket, `kubelet` where one is."""
 
 
 @dataclass(slots=True)
@@ -63,12 +65,15 @@ class Engine:
     cycle: Cycle
     sampler: Sampler
     recorder: Recorder | None
-    probes: tuple[Probe, Probe, Probe]
+    probes: tuple[Probe, Probe, Probe, Probe]
     """In the order of ROLES."""
     exits: ExitWatch
     me: ProcessRef
     resets: ResetTasks
     news: News
+    grip: DriverGrip
+    """Our hold on the driver: one for resets and for a person who works on it by hand."""
+    release: DriverRelease
     stored: Stored = field(default_factory=Stored)
     taken_from: ProcessRef | None = None
     """The living writer that was ended with SIGKILL so that we could write: not on record yet."""
@@ -97,6 +102,7 @@ class Engine:
     async def close(self) -> None:
         """End the workers, the watch and the records; bounded, also when a worker is stuck."""
         self.exits.close()
+        self.release.stop()
         await self.resets.stop()
         self.news.close()
         await asyncio.gather(*(probe.close() for probe in self.probes))

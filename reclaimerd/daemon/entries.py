@@ -9,14 +9,17 @@ from reclaimerd.model.reset_run import ResetRun
 from reclaimerd.model.step import GateAnswer, Permit, Reason, Refusal
 
 
-def opened(incident: Incident, root: ProcessReading | None = None) -> AuditEntry:
-    """Return the record of an incident's first appearance.
+def opened(
+    incident: Incident, root: ProcessReading | None = None, allocations: tuple[str, ...] = ()
+) -> AuditEntry:
+    """Return the record of an incident's first appearance, with who was given the GPUs.
 
     Of a root in another pid namespace it names the pids there too: a container's owner knows no other.
     """
     entry = _of(incident, RecordKind.INCIDENT_OPENED, reason=incident.reason)
     inner = root.ns_pids[1:] if root is not None else ()
-    return replace(entry, evidence=tuple(f"pid {pid} in a pid namespace of its own" for pid in inner))
+    pids = tuple(f"pid {pid} in a pid namespace of its own" for pid in inner)
+    return replace(entry, evidence=(*pids, *allocations))
 
 
 def intent(incident: Incident, attempt: Attempt, permit: Permit) -> AuditEntry:

@@ -107,7 +107,7 @@ def _process(reading: ProcessReading | None, look: KernelLook) -> Page:
         "uids": list(reading.uids),
         "age_seconds": round(reading.age_seconds, 1),
         "threads": reading.thread_count,
-        "workload": reading.workload.name,
+        "workload": reading.workload.best_name,
         "cgroup": reading.cgroup,
     }
 

@@ -5,6 +5,7 @@ Pure: a draft goes in and is brought up to date. The gate decides about a reset,
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.draft import Draft
@@ -21,7 +22,7 @@ from reclaimerd.model.incident import ActorKind, Incident, Stage, Subject
 from reclaimerd.model.ledger import SpendKind
 from reclaimerd.model.policy import FaultRule, ListedStage, Mode, Policy
 from reclaimerd.model.process import ProcessReading
-from reclaimerd.model.snapshot import Snapshot
+from reclaimerd.model.snapshot import DriverState, Snapshot
 from reclaimerd.model.verdict import Ruling
 
 MOST_RECORDS = 16
@@ -36,18 +37,26 @@ _UPSETTING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FaultMemory:
-    """What passes remember: where each GPU was, since when rules hold, when the driver last changed hands."""
+    """What passes remember: where each GPU was, since when rules hold, when the driver last changed hands.
+
+    `away`: the driver was silent or absent when it was last asked, and has not answered since.
+    """
 
     addresses: Addresses = field(default_factory=dict)
     spans: FaultSpans = field(default_factory=dict)
     verdicts: tuple[GpuVerdict, ...] = ()
     changed_mono: float | None = None
+    away: bool = False
 
 
 def take_news(
-    draft: Draft, snapshot: Snapshot, catalogue: Catalogue, memory: FaultMemory, now: Moment
+    draft: Draft, seen: tuple[Snapshot, Policy], catalogue: Catalogue, memory: FaultMemory, now: Moment
 ) -> FaultMemory:
-    """Bring the ledger up to the news: each new Xid against its GPU and each device event goes on record."""
+    """Bring the ledger up to the news: each new Xid against its GPU and each device event goes on record.
+
+    After such an event, and when the driver answers again, the settling time starts anew.
+    """
+    snapshot, policy = seen
     addresses = addresses_of(snapshot, memory.addresses)
     ledger, fresh = with_xids(draft.ledger, snapshot, catalogue, addresses)
     for xid in fresh:
@@ -64,8 +73,27 @@ def take_news(
     if len(events) > MOST_RECORDS:
         more = len(events) - MOST_RECORDS
         draft.note(entries.of_host(RecordKind.DEVICE, f"{more} more device events in the same look"))
-    changed = snapshot.at if upsets(events) else memory.changed_mono
-    return replace(memory, addresses=addresses, changed_mono=changed)
+    away = _is_away(snapshot.driver.state, before=memory.away)
+    is_back = memory.away and not away
+    if is_back:
+        settling = policy.gates.settling_seconds
+        text = "the driver is back" + (f": no act by rule for {settling:g} s" if settling else "")
+        draft.note(entries.of_host(RecordKind.NOTE, text))
+    changed = snapshot.at if is_back or upsets(events) else memory.changed_mono
+    return replace(memory, addresses=addresses, changed_mono=changed, away=away)
+
+
+def _is_away(state: DriverState, *, before: bool) -> bool:
+    """Tell whether the driver is away; one that could not be asked is as it was before."""
+    match state:
+        case DriverState.UNRESPONSIVE | DriverState.ABSENT:
+            return True
+        case DriverState.RESPONSIVE | DriverState.SLOW:
+            return False
+        case DriverState.UNKNOWN:
+            return before
+        case _:
+            assert_never(state)
 
 
 def upsets(events: Iterable[DeviceEvent]) -> bool:

@@ -5,8 +5,10 @@ import asyncio
 from reclaimerd.daemon.desk import Desk
 from reclaimerd.daemon.plights import pids_in_exit
 from reclaimerd.daemon.state import State
+from reclaimerd.judge.series import wants_freezers, wants_utilisation
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.incident import Incident
+from reclaimerd.model.policy import Policy
 from reclaimerd.model.ports import Look, SamplerPort
 from reclaimerd.model.snapshot import Snapshot
 
@@ -36,7 +38,7 @@ def watched(state: State) -> frozenset[ProcessRef]:
     return frozenset(ref for one in followed(state) for ref in one.processes)
 
 
-def take_look(state: State, desk: Desk) -> Look:
+def take_look(state: State, desk: Desk, policy: Policy) -> Look:
     """Return what the next look is to see, and count what was asked for as taken up.
 
     An order for a reset needs the whole look at once: holders anywhere, and all that a reset must know.
@@ -44,6 +46,7 @@ def take_look(state: State, desk: Desk) -> Look:
     asked, state.asked_pids = state.asked_pids, set()
     reset = state.wants_reset_look or any(one.order.gpu is not None for one in desk.waiting)
     full_scan = state.wants_full_scan or reset
+    every, state.wants_every_reading = state.wants_every_reading, False
     state.wants_full_scan = state.wants_reset_look = False
     return Look(
         watch=tuple(sorted(watched(state))),
@@ -52,4 +55,6 @@ def take_look(state: State, desk: Desk) -> Look:
         reset=reset,
         full_scan=full_scan,
         deep=full_scan,
+        utilisation=every or wants_utilisation(policy),
+        freezers=every or wants_freezers(policy),
     )

@@ -8,11 +8,13 @@ from reclaimerd.daemon.draft import Draft
 from reclaimerd.daemon.gpu_opening import ordered_reset
 from reclaimerd.daemon.opening import Moment, operator_incident, operator_plan, rule_incident, target_of
 from reclaimerd.errors import ExitCode
-from reclaimerd.judge.evaluate import Evaluation
+from reclaimerd.judge.endings import withdrawn
+from reclaimerd.judge.evaluate import Evaluation, goes_further, rule_named
+from reclaimerd.judge.unallocated import allocations_for, evidence_lines
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.identity import GpuUuid, ProcessRef
-from reclaimerd.model.incident import ActorKind, Incident, Plan, Subject
-from reclaimerd.model.policy import ListedStage, Policy, Scope
+from reclaimerd.model.incident import ActorKind, Incident, Plan, Stage, Subject
+from reclaimerd.model.policy import ListedStage, Policy, Rule, Scope
 from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.verdict import Ruling
@@ -33,15 +35,30 @@ def open_by_rule(
             continue
         rule = next((rule for rule in policy.rules if rule.name == verdict.rule), None)
         reading = snapshot.process(verdict.ref)
-        taken = verdict.ref in handed or verdict.ref in _open_refs(draft)
-        if rule is None or reading is None or taken:
+        if rule is None or reading is None or verdict.ref in handed:
+            continue
+        _make_way(draft, verdict.ref, rule, policy, now)
+        if verdict.ref in _open_refs(draft):
             continue
         members = members_of(reading, rule.scope, snapshot)
         target = target_of(reading, rule.scope, members, snapshot)
         incident = rule_incident(verdict, rule, target, policy, now)
-        draft.put(incident, [entries.opened(incident, reading)])
+        given = evidence_lines(allocations_for(rule, policy.attribution, reading, target.gpus, snapshot))
+        draft.put(incident, [entries.opened(incident, reading, given)])
         fresh.append(incident)
     return fresh
+
+
+def _make_way(draft: Draft, ref: ProcessRef, rule: Rule, policy: Policy, now: Moment) -> None:
+    """Stand down what a rule that goes less far has opened and did nothing about: it would stay for ever."""
+    for incident in list(draft.incidents.values()):
+        untouched = incident.stage is Stage.PENDING and not incident.attempts
+        if incident.ended or not untouched or incident.actor.kind is not ActorKind.RULE:
+            continue
+        other = rule_named(policy, incident.actor.name)
+        if ref in incident.processes and other is not None and goes_further(rule, other, policy):
+            ended = withdrawn(incident, f"rule {rule.name} goes further", now.wall)
+            draft.put(ended, [entries.ended(ended)])
 
 
 def open_ordered(draft: Draft, tickets: list[Ticket], seen: tuple[Snapshot, Policy], now: Moment) -> None:
@@ -73,7 +90,8 @@ def open_ordered(draft: Draft, tickets: list[Ticket], seen: tuple[Snapshot, Poli
         target = target_of(reading, ticket.order.scope, members, snapshot)
         incident = operator_incident(ticket.order, target, policy, now)
         ticket.incident = incident.id
-        draft.put(incident, [entries.opened(incident, reading)])
+        given = evidence_lines(allocations_for(None, policy.attribution, reading, target.gpus, snapshot))
+        draft.put(incident, [entries.opened(incident, reading, given)])
 
 
 def _open_reset(

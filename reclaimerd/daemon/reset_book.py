@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from reclaimerd.daemon import entries
-from reclaimerd.daemon.reset_ledger import settled, with_run
+from reclaimerd.daemon.reset_ledger import SeenLog, settled, with_run
 from reclaimerd.errors import CorruptStoreError, ReclaimerdError, RecordError
 from reclaimerd.judge.reset_steps import next_phase
 from reclaimerd.model.audit_record import AuditEntry
@@ -62,7 +62,10 @@ class ResetJoints:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """How a phase ended: the fact, what the record says of it, and the run where the phase changed it."""
+    """How a phase ended: the fact, what the record says of it, and the run where the phase changed it.
+
+    `seen`: how far the look that verified a reset had read the kernel's log.
+    """
 
     fact: ResetFact
     text: str
@@ -70,6 +73,7 @@ class Moved:
     run: ResetRun | None = None
     evidence: tuple[str, ...] = ()
     refusals: tuple[Reason, ...] = ()
+    seen: SeenLog | None = None
 
 
 def fault_text(error: Exception) -> str:
@@ -161,20 +165,20 @@ class RunBook:
         also: LedgerChange | None = None
         if gains_result:
             after = replace(after, text=moved.text)
-            records += self._alarms(after, now)
-            also = self._settling(after, now)
+            also = self._settling(after, now, moved.seen)
+            records += self._alarms(after, also)
         write = self.intend if phase in _FORWARD else self.keep
         await write(after, *records, also=also)
         self.may_start = phase is ResetPhase.RESET
 
-    def _settling(self, run: ResetRun, wall: float) -> LedgerChange:
+    def _settling(self, run: ResetRun, wall: float, seen: SeenLog | None) -> LedgerChange:
         policy = self.joints.policy()
-        return lambda ledger: settled(ledger, run, policy, wall)
+        return lambda ledger: settled(ledger, run, policy, wall, seen)
 
-    def _alarms(self, run: ResetRun, wall: float) -> list[AuditEntry]:
+    def _alarms(self, run: ResetRun, settling: LedgerChange) -> list[AuditEntry]:
         """Return the records of what a result forbids from now on."""
         before = self.joints.ledger()
-        after = self._settling(run, wall)(before)
+        after = settling(before)
         records = []
         if run.result is ResetResult.ABANDONED:
             records.append(entries.reset_alarm(run, f"do not touch {', '.join(run.gpus)}: {run.text}"))

@@ -1,7 +1,8 @@
 """What a reset leaves in the ledger: the run itself, its result, and what that result forbids. Pure."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from reclaimerd.model.fault import StandingXid
 from reclaimerd.model.identity import AttemptId, GpuUuid
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import Policy
@@ -19,6 +20,20 @@ from reclaimerd.model.reset_run import (
 _DAY_SECONDS = 86400.0
 _FAILED = frozenset({ResetResult.FAILED, ResetResult.NOT_VERIFIED, ResetResult.ABANDONED})
 _BY_BOOT = "the host was booted: whatever sets it at a boot has set it anew"
+
+
+@dataclass(frozen=True, slots=True)
+class SeenLog:
+    """How far the look that verified a reset had read the kernel's log, and when it was (wall seconds)."""
+
+    last_seq: int | None
+    at: float
+
+    def covers(self, xid: StandingXid) -> bool:
+        """Tell whether that look saw it; what a device event told has no number there: its time decides."""
+        if self.last_seq is None or not xid.seq:
+            return xid.at <= self.at
+        return xid.seq <= self.last_seq
 
 
 def run_in(ledger: Ledger, run_id: AttemptId) -> ResetRun | None:
@@ -45,17 +60,22 @@ def with_change(run: ResetRun, change: Change, state: ChangeState, text: str = "
     return replace(run, changes=changes)
 
 
-def settled(ledger: Ledger, run: ResetRun, policy: Policy, wall: float) -> Ledger:
+def settled(
+    ledger: Ledger, run: ResetRun, policy: Policy, wall: float, seen: SeenLog | None = None
+) -> Ledger:
     """Return the ledger after a run got its result (`wall` seconds): the past, and what is forbidden by it.
 
     A tool that was left alone makes its GPUs untouchable and trips their breakers; so does one failure
-    too many within a day. A verified reset takes away what the kernel log said against its GPUs.
+    too many within a day. A verified reset takes away what the kernel log said against its GPUs, as far
+    as the look that verified it had `seen` (None: up to `wall`): an Xid since then is a new fault.
     """
     if run.result is None:
         return ledger
     ledger = replace(ledger, past_resets=(*ledger.past_resets, ResetPast(run.gpus, run.result, wall)))
     if run.result is ResetResult.VERIFIED:
-        return replace(ledger, xids=tuple(xid for xid in ledger.xids if xid.gpu not in run.gpus))
+        known = SeenLog(None, wall) if seen is None else seen
+        kept = (xid for xid in ledger.xids if xid.gpu not in run.gpus or not known.covers(xid))
+        return replace(ledger, xids=tuple(kept))
     if run.result is ResetResult.ABANDONED:
         untouchable = Untouchable(run.gpus, run.boot_id, wall, run.text, run.tool)
         ledger = replace(ledger, untouchable=(*ledger.untouchable, untouchable))

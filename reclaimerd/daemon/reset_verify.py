@@ -7,6 +7,7 @@ seen to be right refuses, and is not verified.
 from dataclasses import dataclass, replace
 
 from reclaimerd.daemon.reset_book import Moved, ResetJoints, RunBook, refused
+from reclaimerd.daemon.reset_ledger import SeenLog
 from reclaimerd.errors import ReclaimerdError
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.ports import Look
@@ -96,16 +97,16 @@ async def verify(book: RunBook) -> Moved:
     joints = book.joints
     joints.grip.take_back()
     limit = joints.clock() + joints.policy().reset.verify_seconds
-    faults = await _faults(book)
+    faults, seen = await _faults(book)
     while faults and joints.clock() < limit:
         await joints.sleep(_BETWEEN_VERIFICATIONS_SECONDS)
-        faults = await _faults(book)
+        faults, seen = await _faults(book)
     if book.run.text:
         faults = (book.run.text, *faults)
     if faults:
         text = f"not verified: {'; '.join(faults)}"
         return Moved(ResetFact.NOT_VERIFIED, text, ResetResult.NOT_VERIFIED, evidence=faults)
-    return Moved(ResetFact.VERIFIED, "the GPU is back and well", ResetResult.VERIFIED)
+    return Moved(ResetFact.VERIFIED, "the GPU is back and well", ResetResult.VERIFIED, seen=seen)
 
 
 def _may_pass(reasons: tuple[Reason, ...], known: frozenset[ProcessRef]) -> bool:
@@ -124,8 +125,11 @@ def _last_seq(book: RunBook, snapshot: Snapshot) -> int | None:
     return ledger.kernel_seq if ledger.kernel_boot == book.run.boot_id else None
 
 
-async def _faults(book: RunBook) -> tuple[str, ...]:
+async def _faults(book: RunBook) -> tuple[tuple[str, ...], SeenLog | None]:
+    """Return what is not as it must be, and how far this look had read the kernel's log."""
     try:
-        return book.joints.verify(book.run, await whole_look(book.joints))
+        snapshot = await whole_look(book.joints)
     except ReclaimerdError as error:
-        return (f"the host could not be looked at: {error}",)
+        return (f"the host could not be looked at: {error}",), None
+    seen = SeenLog(snapshot.kernel_news.last_seq, snapshot.taken_at)
+    return book.joints.verify(book.run, snapshot), seen

@@ -1,8 +1,10 @@
 """One GPU, one holder, one process as plain JSON: rows of what people read. Pure."""
 
+from dataclasses import asdict
+
 from reclaimerd.judge.exit_path import state_word
-from reclaimerd.model.process import ProcessReading
-from reclaimerd.model.reading import Known, known_or_none, text_of
+from reclaimerd.model.process import ProcessReading, Workload
+from reclaimerd.model.reading import Known, Unreadable, known_or_none, text_of
 from reclaimerd.model.snapshot import (
     GpuReading,
     Holder,
@@ -28,7 +30,11 @@ def gpu_row(gpu: GpuReading, snapshot: Snapshot) -> Json:
         "utilisation_percent": None if use is None else use.gpu_percent,
         "holders": len(snapshot.holders_of(gpu.uuid)),
         "recovery_action": text_of(gpu.recovery_action),
-        "note": "" if memory is not None else text_of(gpu.memory),
+        "note": text_of(gpu.memory)
+        if memory is None
+        else text_of(gpu.processes)
+        if isinstance(gpu.processes, Unreadable)
+        else "",
     }
 
 
@@ -59,6 +65,7 @@ def holder_row(holder: Holder, gpu: GpuReading, verdict: Verdict | None, snapsho
             "age_seconds": None,
             "state": f"unreadable ({why})",
             "workload": "",
+            "names": {},
             "comm": "",
             "command": "",
         }
@@ -66,12 +73,22 @@ def holder_row(holder: Holder, gpu: GpuReading, verdict: Verdict | None, snapsho
         "uid": reading.uids[0],
         "age_seconds": reading.age_seconds,
         "state": state_word(reading),
-        "workload": reading.workload.name,
+        "workload": reading.workload.best_name,
+        "names": names_row(reading.workload),
         "comm": reading.comm,
         "command": " ".join(reading.cmdline.value)
         if isinstance(reading.cmdline, Known)
         else f"[{reading.comm}]",
     }
+
+
+def names_row(workload: Workload) -> Json:
+    """Return all names that are known of a workload, empty when there are none."""
+    names = workload.names
+    if names is None:
+        return {}
+    known = {key: value for key, value in asdict(names).items() if value is not None and key != "labels"}
+    return known | ({"labels": dict(names.labels)} if names.labels else {})
 
 
 def how_seen(holder: Holder) -> str:
@@ -120,11 +137,31 @@ def process_row(reading: ProcessReading) -> Json:
         "state_text": state_word(reading),
         "threads": reading.thread_count,
         "tasks": [{"tid": t.tid, "state": t.state, "exiting": t.is_exiting} for t in reading.tasks[:256]],
-        "workload": reading.workload.name,
+        "workload": reading.workload.best_name,
+        "names": names_row(reading.workload),
         "cgroup": reading.cgroup,
         "ns_pids": list(reading.ns_pids),
         "age_seconds": reading.age_seconds,
         "kill_pending": reading.kill_pending,
         "dumping_core": reading.dumping_core,
         "tracer_pid": reading.tracer_pid,
+    }
+
+
+def plight_view(snapshot: Snapshot, reading: ProcessReading) -> Json | None:
+    """Return what is to be said of a process that leaves, waits or is held; None while it runs."""
+    plight = snapshot.plights.get(reading.ref)
+    if plight is None:
+        return None
+    return {
+        "text": plight.text,
+        "condition": plight.condition.value,
+        "leaving": plight.leaving.value,
+        "signature": plight.signature,
+        "fault_domain": plight.fault_domain.value,
+        "culprit": None if plight.culprit is None else str(plight.culprit),
+        "since_seconds": round(max(0.0, snapshot.at - plight.since), 3),
+        "quiet_seconds": round(max(0.0, snapshot.at - plight.released_at), 3),
+        "looks": plight.looks,
+        "evidence": list(plight.evidence),
     }

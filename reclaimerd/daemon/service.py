@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TypeVar
 
 from reclaimerd.daemon import entries
@@ -170,11 +170,13 @@ class Service:
 
     def facts(self) -> Json:
         """Return what only the service knows, for `status`."""
+        released = self.engine.release.standing
         return {
             "pid": os.getpid(),
             "source": "foreground" if self.engine.choice.foreground else "daemon",
             "last_pass": {"at": self.last_pass_at, "seconds": round(self.last_pass_seconds, 6)},
             "last_error": self.last_error,
+            "driver_released": None if released is None else asdict(released),
         }
 
     async def stop(self) -> None:

@@ -8,6 +8,7 @@ from reclaimerd.daemon.faults import FaultMemory
 from reclaimerd.errors import CorruptStoreError
 from reclaimerd.judge.evaluate import Evaluation
 from reclaimerd.judge.plight import PlightMemory
+from reclaimerd.judge.series import Past
 from reclaimerd.model.identity import IncidentId
 from reclaimerd.model.incident import Incident
 from reclaimerd.model.ledger import Ledger
@@ -23,6 +24,7 @@ class State:
     handed: dict[IncidentId, Incident] = field(default_factory=dict)
     ledger: Ledger = field(default_factory=Ledger)
     sustained: tuple[Sustained, ...] = ()
+    past: Past = field(default_factory=Past)
     snapshot: Snapshot | None = None
     evaluation: Evaluation | None = None
     said: dict[IncidentId, str] = field(default_factory=dict)
@@ -34,6 +36,8 @@ class State:
     corrupt: CorruptStoreError | None = None
     wants_full_scan: bool = False
     wants_reset_look: bool = False
+    wants_every_reading: bool = False
+    """Somebody wants what other policies than ours may ask of a look."""
     asked_pids: set[int] = field(default_factory=set)
     plight_memory: PlightMemory = field(default_factory=PlightMemory)
     faults: FaultMemory = field(default_factory=FaultMemory)

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 
 from reclaimerd import __version__
+from reclaimerd.daemon.allocation_rows import allocation_faults, allocation_rows, allocation_word
 from reclaimerd.daemon.cycle import Cycle
-from reclaimerd.daemon.rows import Json, gpu_row, holder_row, how_seen, note_on, process_row
+from reclaimerd.daemon.rows import Json, gpu_row, holder_row, how_seen, note_on, plight_view, process_row
 from reclaimerd.daemon.telling import stages_of
 from reclaimerd.judge.signatures import ab_ba
 from reclaimerd.model.incident import ENDS, Incident, Subject
 from reclaimerd.model.ledger import SpendKind
-from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.reading import known_or_none
 from reclaimerd.model.reset_run import ResetRun
 from reclaimerd.model.snapshot import (
@@ -57,7 +57,7 @@ def status_view(cycle: Cycle, facts: Mapping[str, object]) -> Json:
             {"gpu": one.gpu, "code": one.code, "class": one.fault.word, "count": one.count, "at": one.at}
             for one in ledger.xids
         ],
-        "not_watched": list(cycle.joints.news.faults()),
+        "not_watched": [*cycle.joints.news.faults(), *allocation_faults(snapshot)],
         "resets": [reset_row(run) for run in ledger.resets],
         "do_not_touch": [
             {"gpus": list(one.gpus), "since": one.since, "why": one.why} for one in ledger.untouchable
@@ -125,6 +125,7 @@ def ps_view(cycle: Cycle) -> Json:
             holder_row(
                 holder, gpus[holder.gpu], None if judged is None else judged.verdict_of(holder.ref), snapshot
             )
+            | {"allocation": allocation_word(holder, snapshot, cycle.policy)}
             for holder in snapshot.holders
             if holder.gpu in gpus
         ],
@@ -174,25 +175,7 @@ def process_view(cycle: Cycle, pid: int) -> Json | None:
         "protection": None if protection is None else {"by": protection.by, "text": protection.text},
         "incident": incident,
         "plight": plight_view(snapshot, reading),
-    }
-
-
-def plight_view(snapshot: Snapshot, reading: ProcessReading) -> Json | None:
-    """Return what is to be said of a process that leaves, waits or is held; None while it runs."""
-    plight = snapshot.plights.get(reading.ref)
-    if plight is None:
-        return None
-    return {
-        "text": plight.text,
-        "condition": plight.condition.value,
-        "leaving": plight.leaving.value,
-        "signature": plight.signature,
-        "fault_domain": plight.fault_domain.value,
-        "culprit": None if plight.culprit is None else str(plight.culprit),
-        "since_seconds": round(max(0.0, snapshot.at - plight.since), 3),
-        "quiet_seconds": round(max(0.0, snapshot.at - plight.released_at), 3),
-        "looks": plight.looks,
-        "evidence": list(plight.evidence),
+        "allocations": allocation_rows(reading, snapshot, cycle.policy),
     }
 
 

@@ -24,17 +24,25 @@ from reclaimerd.daemon.looking import OneAtATime
 from reclaimerd.daemon.past import read_stored
 from reclaimerd.daemon.patience import settings_by_policy
 from reclaimerd.daemon.recording import LoggedRecorder, RecordingPort
+from reclaimerd.daemon.released import DriverRelease
 from reclaimerd.daemon.reset_procedure import ResetProcedure
 from reclaimerd.daemon.reset_tasks import ResetTasks
 from reclaimerd.daemon.state import State
 from reclaimerd.daemon.this_host import read_ancestors, read_boot_id, read_own_ref, sees_host_pids
-from reclaimerd.daemon.wiring_eyes import build_news, build_reset_eyes, starting_anew
+from reclaimerd.daemon.wiring_eyes import (
+    build_news,
+    build_reset_eyes,
+    build_sampler,
+    starting_anew,
+    with_names,
+)
 from reclaimerd.daemon.wiring_hands import HandParts, build_executor, build_reset, build_tool, sweep
 from reclaimerd.daemon.writing import MadeNothing, claim_writer, has_living_writer
 from reclaimerd.judge.evaluate import JudgeContext
 from reclaimerd.judge.protections import Ours
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.policy import Policy, WorkerSettings
+from reclaimerd.observe.driver_grip import DriverGrip
 from reclaimerd.observe.exits import ExitWatch
 from reclaimerd.observe.probe import Probe
 from reclaimerd.observe.sampler import Sampler
@@ -42,8 +50,8 @@ from reclaimerd.record.opening import Places, open_records
 from reclaimerd.record.recorder import Recorder
 from reclaimerd.record.store import Stored
 
-Probes = tuple[Probe, Probe, Probe]
-"""Ends of the workers: nvml, procfs, and the one that looks at who comes to the door."""
+Probes = tuple[Probe, Probe, Probe, Probe]
+"""Ends of the workers: nvml, procfs, the one that looks at who comes to the door, and the kubelet's."""
 
 
 async def start_workers(paths: Paths) -> Probes:
@@ -56,10 +64,11 @@ async def start_workers(paths: Paths) -> Probes:
     nvml = Probe("nvml", _command("nvml", paths.simulate), limits)
     procfs = Probe("procfs", _command("procfs", None), limits)
     door = Probe("door", _command("procfs", None), limits)
+    kubelet = Probe("kubelet", _command("kubelet", None), limits)
     nvml.explain_by(procfs.read_stack)
     for probe in (nvml, procfs):
         await probe.start()
-    return nvml, procfs, door
+    return nvml, procfs, door, kubelet
 
 
 async def build(
@@ -74,19 +83,20 @@ async def build(
     boot_id = read_boot_id()
     me = read_own_ref(boot_id)
     policy = loaded.policy
-    nvml, procfs, door = await start_workers(paths) if probes is None else probes
+    probes = await start_workers(paths) if probes is None else probes
+    nvml, procfs, _, kubelet = probes
     # The door keeps its own patience: a short limit for readings must not lock operators out.
-    for probe in (nvml, procfs):
+    for probe in (nvml, procfs, kubelet):
         probe.take_limits(policy.workers)
     exits = ExitWatch(lambda _ref: wake())
     clocks = (time.monotonic, time.time)
     sampler = Sampler(nvml, procfs, sampler_settings(policy, boot_id), exits, clocks)
-    engine = _Unfinished(paths, choice, Current(loaded), sampler, (nvml, procfs, door), exits, me, wake)
+    engine = _Unfinished(paths, choice, Current(loaded), sampler, probes, exits, me, wake)
     try:
         return await _finish(engine)
     except BaseException:
         exits.close()
-        for probe in (nvml, procfs, door):
+        for probe in probes:
             await probe.close()
         raise
 
@@ -134,7 +144,8 @@ async def _finish(part: _Unfinished) -> Engine:
     if not part.choice.read_only:
         await sweep(tool, stored.ledger)
     part.sampler.use_reset_eyes(build_reset_eyes(part.paths, part.probes, hands.policy, tool.fault))
-    sampler = OneAtATime(part.sampler)
+    named = with_names(part.sampler, part.paths, part.probes[1], foreground=part.choice.foreground)
+    sampler = OneAtATime(build_sampler(named, part.probes[3], hands.policy))
     news = build_news(part.paths, stored.ledger, part.me.boot_id)
     joints = Joints(
         sampler=sampler,
@@ -170,6 +181,8 @@ async def _finish(part: _Unfinished) -> Engine:
         part.me,
         tasks[0],
         news,
+        hands.grip,
+        DriverRelease(hands.grip),
         stored=stored,
         taken_from=taken_from,
     )
@@ -194,7 +207,7 @@ def _hands_of(part: _Unfinished, recorder: Recorder | None, holder: list[Cycle])
         boot_id=part.me.boot_id,
         policy=lambda: part.current.loaded.policy,
         cycle=lambda: holder[0],
-        nvml=part.probes[0],
+        grip=DriverGrip(part.probes[0]),
         procfs=part.probes[1],
         recorder=recorder,
     )

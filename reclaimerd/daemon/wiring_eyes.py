@@ -6,27 +6,34 @@ Builds, and decides nothing.
 import asyncio
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from reclaimerd.daemon.engine import Paths
 from reclaimerd.daemon.news import News
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import Policy
+from reclaimerd.model.ports import SamplerPort
+from reclaimerd.observe.allocation_eyes import AllocationEyes
 from reclaimerd.observe.kmsg import KernelLogReader
+from reclaimerd.observe.places import NamedSampler, Places
 from reclaimerd.observe.probe import Probe
 from reclaimerd.observe.reset_eyes import HostHands, ResetEyes
 from reclaimerd.observe.udev import DeviceWatch
 from reclaimerd.observe.units import units_of
 from reclaimerd.simulation.kernel_log import SimulatedKernelLog
 
+FOREGROUND_SECONDS = 1.0
+"""How long one command waits for the controller's answer about a job: it only makes names complete."""
+
 
 def build_reset_eyes(
     paths: Paths,
-    probes: tuple[Probe, Probe, Probe],
+    probes: tuple[Probe, Probe, Probe, Probe],
     policy: Callable[[], Policy],
     tool_fault: Callable[[], str],
 ) -> ResetEyes:
     """Return what reads the facts of a reset."""
-    nvml, procfs, _ = probes
+    nvml, procfs, *_ = probes
     hands = HostHands(
         ours=lambda: [pid for probe in probes for pid in probe.worker_pids()],
         stop_units=lambda: policy().reset.stop_units,
@@ -34,6 +41,28 @@ def build_reset_eyes(
         simulate=paths.simulate,
     )
     return ResetEyes(nvml, procfs, units_of(time.monotonic, paths.simulate), hands)
+
+
+def build_sampler(sampler: SamplerPort, kubelet: Probe, policy: Callable[[], Policy]) -> AllocationEyes:
+    """Return the sampler whose looks have the kubelet's list in them."""
+    return AllocationEyes(
+        sampler,
+        kubelet,
+        lambda: policy().attribution,
+        lambda: policy().workers.answer_within_seconds,
+        time.monotonic,
+    )
+
+
+def with_names(sampler: SamplerPort, paths: Paths, procfs: Probe, *, foreground: bool) -> NamedSampler:
+    """Return the sampler whose looks name pods, containers and jobs.
+
+    A simulated host has its own records, below `DIR/root`. One command has only one look: it waits a
+    moment for Slurm, where the passes never do.
+    """
+    root = Path("/") if paths.simulate is None else paths.simulate / "root"
+    patience = FOREGROUND_SECONDS if foreground else 0.0
+    return NamedSampler(sampler, Places(procfs, time.monotonic, root, patience_seconds=patience))
 
 
 def build_news(paths: Paths, ledger: Ledger, boot_id: str) -> News:

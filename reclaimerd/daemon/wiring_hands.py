@@ -47,7 +47,7 @@ class HandParts:
     boot_id: str
     policy: Callable[[], Policy]
     cycle: Callable[[], Cycle]
-    nvml: Probe
+    grip: DriverGrip
     procfs: Probe
     recorder: Recorder | None
 
@@ -112,7 +112,7 @@ def build_reset(parts: HandParts, tool: ResetTool, sampler: OneAtATime, news: Ne
         sampler=WithNews(sampler, news, lambda: watched(parts.cycle().state)),
         tool=tool,
         clients=Clients(tools, lambda: parts.policy().reset, incident_of),
-        grip=DriverGrip(parts.nvml),
+        grip=parts.grip,
         write=lambda change, records: parts.cycle().write(change, records),
         ledger=lambda: parts.cycle().state.ledger,
         gate_before=gates.before,

@@ -23,6 +23,7 @@ from reclaimerd.model.process import (
 
 if TYPE_CHECKING:
     from reclaimerd.observe.known_looks import SentLooks
+    from reclaimerd.observe.place_records import PlaceRecords
     from reclaimerd.observe.processes import ProcessReader
 
 Args = Mapping[str, object]
@@ -49,8 +50,10 @@ class NvmlDesk:
         self._port: NvmlPort | None = None
 
     def answer(self, op: str, args: Args, emit: Emit) -> None:
-        """Answer `host`, `host_twice` (apart_ms), `reset_facts` and `close`."""
+        """Answer `host` (utilisation), `host_twice` (apart_ms), `reset_facts` and `close`."""
         match op:
+            case "host" if args.get("utilisation") is True:
+                emit(to_wire(self._opened().read_host(utilisation=True)))
             case "host":
                 emit(self._host())
             case "host_twice":
@@ -109,14 +112,15 @@ class Heartbeat:
 class ProcfsDesk:
     """Role procfs: reads of other processes that may hang, one process at a time."""
 
-    __slots__ = ("_reader", "_sent")
+    __slots__ = ("_reader", "_records", "_sent")
 
     def __init__(self, reader: "ProcessReader", sent: "SentLooks") -> None:
         self._reader = reader
         self._sent = sent
+        self._records: PlaceRecords | None = None
 
     def answer(self, op: str, args: Args, emit: Emit) -> None:
-        """Answer watch, look, scan, descendants, members, peer, host_files, start_of, stack and kernel*."""
+        """Answer one question about other processes, or about the cgroups and containers they are in."""
         match op:
             case "watch":
                 self._reader.watch_devices(_devices(args))
@@ -129,13 +133,6 @@ class ProcfsDesk:
                 from reclaimerd.observe.holders import descendants  # noqa: PLC0415
 
                 emit({"pids": list(descendants(_number(args, "pid")))})
-            case "host_files":
-                from reclaimerd.observe.processes import read_host_files  # noqa: PLC0415  # lazy as above
-
-                found = read_host_files(_texts(args, "globs"))
-                emit({"files": [[path, file.device, file.inode] for path, file in found.items()]})
-            case "peer" | "members":
-                emit(_of_peers(op, args))
             case "start_of":
                 emit(self._start_of(_number(args, "pid")))
             case "stack":
@@ -145,6 +142,30 @@ class ProcfsDesk:
 
                 with Heartbeat(emit) as beat:
                     answer_kernel(op, args, emit, beat.at)
+            case _:
+                self._answer_of_places(op, args, emit)
+
+    def _answer_of_places(self, op: str, args: Args, emit: Emit) -> None:
+        """Answer what is not about one process: program files, callers, cgroups, names."""
+        match op:
+            case "host_files":
+                from reclaimerd.observe.processes import read_host_files  # noqa: PLC0415  # lazy as above
+
+                found = read_host_files(_texts(args, "globs"))
+                emit({"files": [[path, file.device, file.inode] for path, file in found.items()]})
+            case "peer" | "members":
+                emit(_of_peers(op, args))
+            case "freezers":
+                from reclaimerd.observe.freezers import read_freezers  # noqa: PLC0415  # lazy as above
+
+                emit(read_freezers(_texts(args, "cgroups")))
+            case "names" | "scontrol":
+                if self._records is None:
+                    from reclaimerd.observe.place_records import PlaceRecords  # noqa: PLC0415  # lazy as above
+
+                    self._records = PlaceRecords()
+                for part in self._records.answer(op, args):
+                    emit(part)
             case _:
                 raise ValueError(f"the procfs worker knows no {op!r}")
 

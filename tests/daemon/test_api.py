@@ -45,6 +45,7 @@ ACTING = [
     ("POST", "/v1/resets"),
     ("POST", "/v1/pause"),
     ("POST", "/v1/resume"),
+    ("POST", "/v1/release-driver"),
 ]
 READING = [
     ("GET", "/v1/status"),

@@ -428,7 +428,7 @@ def test_a_request_for_a_full_scan_made_during_a_pass_is_not_lost() -> None:
 
     async def story() -> None:
         await rig.cycle.run_pass()
-        looked = take_look(rig.cycle.state, rig.cycle.desk)
+        looked = take_look(rig.cycle.state, rig.cycle.desk, rig.cycle.policy)
         assert not looked.full_scan
         rig.cycle.state.wants_full_scan = True
         await rig.cycle._judge_and_act(rig.sampler.snapshot, frozenset())

@@ -22,7 +22,7 @@ from reclaimerd.model.ledger import Ledger, Pause
 from reclaimerd.model.policy import GateSettings, ListedStage, Mode
 from reclaimerd.model.reading import Known
 from reclaimerd.model.reset_run import ResetResult
-from reclaimerd.model.snapshot import RecoveryAction, Snapshot
+from reclaimerd.model.snapshot import DriverState, RecoveryAction, Snapshot
 from tests.builders import (
     BOOT,
     GPU_A,
@@ -234,6 +234,61 @@ def test_rules_settle_again_after_the_driver_changed_hands() -> None:
     assert not [look for look in machine.rig.sampler.looks if look.reset]
     asyncio.run(machine.rig.passes(3, step=60.0))
     assert only_run(machine.rig).gpus == (GPU_A,)
+
+
+AWAY = (DriverState.UNRESPONSIVE, DriverState.ABSENT)
+
+
+def driver_reads(machine: Machine, *states: DriverState) -> None:
+    """Let one pass see each state of the driver."""
+    for state in states:
+        driver = replace(two_gpus().driver, state=state, since=machine.rig.now[0])
+        machine.rig.show(replace(two_gpus(), driver=driver))
+        asyncio.run(machine.rig.passes())
+
+
+def changed(machine: Machine) -> float | None:
+    """Return when the driver last changed hands, or came back."""
+    return machine.rig.cycle.state.faults.changed_mono
+
+
+def returns(machine: Machine) -> list[str]:
+    """Return what is on record of the driver's return."""
+    return [text for text in texts(machine.rig, RecordKind.NOTE) if "is back" in text]
+
+
+@pytest.mark.parametrize("away", AWAY)
+@pytest.mark.parametrize("back", [DriverState.RESPONSIVE, DriverState.SLOW])
+def test_rules_settle_again_when_the_driver_is_back(away: DriverState, back: DriverState) -> None:
+    """Once, from the look that had an answer, and on record; no reset by rule before the time is over."""
+    machine = a_machine(policy=fault_policy(gates=GateSettings(settling_seconds=100.0)))
+    driver_reads(machine, DriverState.RESPONSIVE)
+    machine.rig.age(200.0)
+    driver_reads(machine, away, away)
+    assert changed(machine) is None
+    driver_reads(machine, back)
+    since = changed(machine)
+    assert since == machine.rig.cycle.settled_from() == machine.rig.cycle.state.snapshot.at  # type: ignore[union-attr]
+    driver_reads(machine, back, DriverState.RESPONSIVE)
+    assert changed(machine) == since
+    assert returns(machine) == ["the driver is back: no act by rule for 100 s"]
+    machine.says(a_line())
+    driver_reads(machine, DriverState.RESPONSIVE, DriverState.RESPONSIVE)
+    assert only(machine.rig).attempts == ()
+    asyncio.run(machine.rig.passes(3, step=60.0))
+    assert only_run(machine.rig).gpus == (GPU_A,)
+
+
+def test_a_driver_that_could_not_be_asked_is_as_it_was() -> None:
+    """Our own trouble is neither its absence nor its return."""
+    machine = a_machine(policy=fault_policy(gates=GateSettings(settling_seconds=0.0)))
+    driver_reads(machine, DriverState.RESPONSIVE, DriverState.UNKNOWN, DriverState.RESPONSIVE)
+    assert changed(machine) is None
+    driver_reads(machine, DriverState.ABSENT, DriverState.UNKNOWN)
+    assert machine.rig.cycle.state.faults.away
+    assert returns(machine) == []
+    driver_reads(machine, DriverState.RESPONSIVE)
+    assert returns(machine) == ["the driver is back"]
 
 
 # --- rules -----------------------------------------------------------------------------------------

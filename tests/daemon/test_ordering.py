@@ -10,7 +10,7 @@ from reclaimerd.errors import ExitCode
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.incident import ActorKind, Incident, Stage
 from reclaimerd.model.ledger import Pause
-from reclaimerd.model.policy import GateSettings, ListedStage, Scope, UserProtection
+from reclaimerd.model.policy import GateSettings, ListedStage, Mode, Scope, UserProtection
 from reclaimerd.model.reading import Known
 from reclaimerd.model.snapshot import DeadListing
 from tests.builders import (
@@ -306,3 +306,22 @@ def test_a_tree_s_order_is_taken_when_only_a_child_holds() -> None:
     asyncio.run(rig.passes())
     assert ticket.incident is not None
     assert list(rig.executor.sent) == [child.ref, root.ref]
+
+
+def test_a_rule_that_only_observes_does_not_hold_up_one_that_enforces() -> None:
+    """The first opens an incident that may do nothing; when the other comes due it makes way, on record."""
+    watching = a_rule(name="watching", mode=Mode.OBSERVE)
+    enforcing = a_rule(name="enforcing", for_seconds=30.0)
+    rig = a_rig(
+        a_busy_snapshot(),
+        a_policy(watching, enforcing, gates=GateSettings(settling_seconds=0.0), mode=Mode.ENFORCE),
+    )
+    asyncio.run(rig.passes(3))
+    assert only(rig).actor.name == "watching"
+    assert rig.executor.sent == {}
+    for _ in range(40):
+        rig.age(1.0)
+        asyncio.run(rig.passes(1))
+    assert rig.executor.sent[a_ref()][0] == "sigterm"
+    ended = rig.recorder.of_kind(RecordKind.INCIDENT_ENDED)[0]
+    assert (ended.end, ended.reason) == ("stood_down", "rule enforcing goes further")

@@ -13,6 +13,8 @@ from tests.builders import BOOT, GPU_A, GPU_B, WALL
 from tests.daemon.reset_ends import MADE, SETTING, UNDONE, assert_ended, assert_refused_and_restored, run
 from tests.daemon.reset_host import CHANGES, DCGM, EXPORTER, RUN, TOOL, FakeHost, with_changes
 
+DAY_SECONDS = 86400.0
+
 
 def test_a_reset_goes_through_every_phase_and_puts_everything_back() -> None:
     """Fence, units, persistence mode, the tool once; then all back, the settings after persistence mode."""
@@ -53,6 +55,23 @@ def test_a_verified_reset_takes_away_the_xids_of_its_gpus_alone() -> None:
     host.ledger = replace(host.ledger, xids=(mine, replace(mine, gpu=GPU_B)))
     run(host)
     assert [xid.gpu for xid in host.ledger.xids] == [GPU_B]
+
+
+@pytest.mark.parametrize("last_seq", [41, None], ids=["by the log's numbers", "by time"])
+def test_what_came_after_the_verifying_look_stands(last_seq: int | None) -> None:
+    """A pass has put it into the ledger before the result is written: it is a new fault."""
+    old = StandingXid(GPU_A, BOOT, 95, FaultClass.RESET, 41, WALL - DAY_SECONDS)
+    fresh = replace(old, code=48, seq=42, at=WALL + DAY_SECONDS)
+    removed = replace(old, code=79, fault=FaultClass.LOST, seq=0, at=WALL + DAY_SECONDS)
+
+    def a_pass_beside(_count: int, _look: Look) -> None:
+        if host.tool.runs:
+            host.ledger = replace(host.ledger, xids=(old, fresh, removed))
+
+    host = FakeHost(last_seq=last_seq, on_look=a_pass_beside)
+    run(host)
+    assert host.run.result is ResetResult.VERIFIED
+    assert host.ledger.xids == (fresh, removed)
 
 
 def test_a_tool_that_cannot_be_run_here_refuses_before_anything_is_changed() -> None:

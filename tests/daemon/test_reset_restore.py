@@ -15,6 +15,10 @@ from reclaimerd.model.reset_run import ChangeState, ResetPhase, ResetResult
 from tests.daemon.reset_ends import assert_ended, assert_refused_and_restored, run
 from tests.daemon.reset_host import DCGM, EXPORTER, RUN, SUCCESS, FakeHost, a_disk_error
 
+UNDONE = tuple(
+    f"restore: {words}" for words in ("start ", "persistence mode on again", "write ", "let go of")
+)
+
 
 def test_what_cannot_be_put_back_is_left_with_an_alarm_and_the_rest_is_put_back() -> None:
     """Three tries, then a person; the end comes all the same."""
@@ -115,7 +119,7 @@ def test_a_record_that_cannot_be_written_ends_the_way_forward_and_everything_is_
     if host.run.result is ResetResult.REFUSED:
         assert any("Input/output error" in line for line in host.texts)
     assert len(host.ledger.past_resets) == 1
-    undone = [line for line in host.texts if line.startswith("restore: put back")]
+    undone = [line for line in host.texts if line.startswith(UNDONE)]
     assert len(undone) == len([act for act in host.acts if act.startswith("undo")])
 
 

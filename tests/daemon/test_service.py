@@ -18,6 +18,7 @@ from reclaimerd.daemon.engine import Choice, Engine
 from reclaimerd.daemon.news import News
 from reclaimerd.daemon.opening import Order
 from reclaimerd.daemon.pacing import Pacing
+from reclaimerd.daemon.released import DriverRelease
 from reclaimerd.daemon.service import Service
 from reclaimerd.errors import CorruptStoreError, ReclaimerdError, RecordError, UnsuitableHostError
 from reclaimerd.model.audit_record import RecordKind
@@ -33,6 +34,7 @@ from reclaimerd.model.snapshot import (
     DriverState,
     Snapshot,
 )
+from reclaimerd.observe.driver_grip import DriverGrip
 from reclaimerd.observe.probe import Answered, Failed, Gone
 from reclaimerd.record import logs
 from reclaimerd.record.chain import Head
@@ -125,13 +127,14 @@ class FakeEngine:
     cycle: Any
     recorder: FakeMemory | None
     choice: Choice
-    probes: tuple[FakeProbe, FakeProbe, FakeProbe] = field(
-        default_factory=lambda: (FakeProbe(), FakeProbe(), FakeProbe())
+    probes: tuple[FakeProbe, FakeProbe, FakeProbe, FakeProbe] = field(
+        default_factory=lambda: (FakeProbe(), FakeProbe(), FakeProbe(), FakeProbe())
     )
     stored: Stored = field(default_factory=Stored)
     me: ProcessRef = field(default_factory=lambda: a_ref(900))
     news: News = field(default_factory=lambda: News(None, None))
     resets: FakeResets = field(default_factory=FakeResets)
+    release: DriverRelease = field(default_factory=lambda: DriverRelease(cast("DriverGrip", None)))
     closed: bool = False
 
     @property
@@ -296,7 +299,7 @@ def test_a_damaged_store_ends_the_daemon(monkeypatch: pytest.MonkeyPatch, where:
 def test_the_clock_of_a_silence_is_kept_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the worker that is silent, whatever the pace: we may be ended in the next moment."""
     story = make(monkeypatch)
-    memory, (nvml, procfs, _) = story.engine.recorder, story.engine.probes
+    memory, (nvml, procfs, *_) = story.engine.recorder, story.engine.probes
     assert memory is not None
     nvml.left_if_we_end, procfs.left_if_we_end = a_ref(9), a_ref(8)
 

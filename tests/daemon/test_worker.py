@@ -193,7 +193,7 @@ def test_it_does_not_outlive_a_parent_that_is_killed() -> None:
     os.close(pidfd)
 
 
-@pytest.mark.parametrize("words", [[], ["--role", "kubelet", "--fd", "0"], ["--role", "nvml", "--fd", "x"]])
+@pytest.mark.parametrize("words", [[], ["--role", "kernel", "--fd", "0"], ["--role", "nvml", "--fd", "x"]])
 def test_wrong_usage_is_one_line(words: list[str]) -> None:
     """No traceback for a wrong start."""
     done = subprocess.run(
@@ -203,7 +203,7 @@ def test_wrong_usage_is_one_line(words: list[str]) -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr == "usage: worker --role nvml|procfs --fd N [--simulate DIR]\n"
+    assert done.stderr == "usage: worker --role nvml|procfs|kubelet --fd N [--simulate DIR]\n"
 
 
 def test_a_descriptor_that_is_no_socket_is_one_line() -> None:
@@ -302,6 +302,16 @@ def test_the_other_questions_of_procfs() -> None:
     assert f"task {pid}: " in stack["stack"]
 
 
+def test_freezers_are_read_for_each_cgroup() -> None:
+    """Our own cgroup is not frozen, one that is not there is unreadable; both in the order asked."""
+    own = Path("/proc/self/cgroup").read_text(encoding="ascii").rstrip("\n")
+    (answer,) = _ask(_procfs(), ("freezers", {"cgroups": [own, "0::/no-such-cgroup"]}))
+    assert isinstance(answer, Answered)
+    ours, nobodys = answer.parts[0]["frozen"]
+    assert ours in ({"value": False, "kind": "known"}, {**ours, "kind": "absent"})
+    assert nobodys["kind"] in ("unreadable", "absent")
+
+
 def test_a_zombie_is_all_exiting() -> None:
     """A process that waits for its parent holds nothing: a dead writer may be taken over."""
     child = subprocess.Popen(["/bin/true"])
@@ -361,8 +371,8 @@ def test_the_driver_is_opened_once_and_let_go_on_close() -> None:
     opened: list[str] = []
 
     class Port:
-        def read_host(self) -> HostGpus:
-            return HostGpus("1", (), ())
+        def read_host(self, *, utilisation: bool = False) -> HostGpus:
+            return HostGpus("1", (), (), failures=("asked",) if utilisation else ())
 
         def read_reset_facts(self) -> tuple[GpuFacts, ...]:
             return ()
@@ -380,6 +390,8 @@ def test_the_driver_is_opened_once_and_let_go_on_close() -> None:
         desk.answer(op, {}, parts.append)
     assert opened == ["opened", "closed", "opened"]
     assert parts == [to_wire(HostGpus("1", (), ()))] * 3
+    desk.answer("host", {"utilisation": True}, parts.append)
+    assert parts[3:] == [to_wire(HostGpus("1", (), (), failures=("asked",)))]
 
 
 def test_a_search_says_where_it_stands_while_it_is_stuck() -> None:
