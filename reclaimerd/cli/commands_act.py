@@ -1,4 +1,4 @@
-"""Commands that ask for an act: kill, pause, resume, demo.
+"""Commands that ask for an act: kill, pause, resume, release-driver, demo.
 
 They only ask: the engine judges, records and acts. What a reader of our output does (closes it,
 presses Ctrl-C) must not disturb an act under way.
@@ -200,6 +200,38 @@ def _report_pause(settings: Settings, call: Request) -> int:
             f"until {moment_text(paused['until'])}" if paused.get("until") else "until `reclaimctl resume`"
         )
         say(f"acts by rule are paused {until}")
+    return int(ExitCode.OK)
+
+
+@click.command("release-driver")
+@click.option(
+    "--for",
+    "for_seconds",
+    metavar=texts.DURATION,
+    callback=parse_duration_option,
+    default="10m",
+    show_default=True,
+    help=texts.RELEASE_FOR,
+)
+@click.option("--reason", default="", metavar="TEXT", help=texts.REASON)
+@click.option("--end", is_flag=True, help=texts.RELEASE_END)
+@common_options
+@answers
+def release_driver(settings: Settings, reason: str, for_seconds: float | None, *, end: bool) -> int:
+    """Close the daemon's own client of the driver, so that a person may reset, unload or upgrade it.
+
+    Meanwhile the GPUs can't be read, no rule acts and no reset is permitted. Other clients are not touched.
+    """
+    asked: Json = {"end": True} if end else {"reason": reason, "for_seconds": for_seconds}
+    body = request(settings, Request("POST", "/v1/release-driver", body=asked, acts=True)).body
+    released: Json | None = body.get("released")
+    if settings.as_json:
+        show_json(body)
+    elif not released:
+        say("the driver is not released: the daemon reads the GPUs")
+    else:
+        until = moment_text(released.get("until"))
+        say(f"the daemon's own client of the driver is closed until {until}; others may still hold it")
     return int(ExitCode.OK)
 
 

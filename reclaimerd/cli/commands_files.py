@@ -1,4 +1,4 @@
-"""Commands that read files and ask nobody: the audit log, and the check of a policy file."""
+"""Commands that read the audit log's files and ask nobody."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ import click
 from reclaimerd.cli import texts
 from reclaimerd.cli.client import Settings
 from reclaimerd.cli.http_socket import Json
-from reclaimerd.cli.options import answers, common_options, needs_command, stands_alone
+from reclaimerd.cli.options import answers, common_options, stands_alone
 from reclaimerd.cli.render import Table, moment_text, say, show, show_json
 from reclaimerd.errors import CorruptStoreError, ExitCode, NotAllowedError, ReclaimerdError
 
@@ -150,46 +150,3 @@ def audit_path(settings: Settings) -> int:
     else:
         click.echo(path)
     return int(ExitCode.OK)
-
-
-@click.command("check")
-@click.argument("file", type=click.Path(path_type=Path, readable=False))
-@common_options
-@answers
-def check_policy(settings: Settings, file: Path) -> int:
-    """Check a policy file and print every fault at once, one line each (then exit 2)."""
-    from reclaimerd.config.check import check  # noqa: PLC0415 - pydantic is for those who check
-    from reclaimerd.config.load import load  # noqa: PLC0415 - the same
-
-    faults = check(file)
-    warnings = () if faults else load(file, enforce_ownership=False).warnings
-    for warning in warnings:
-        say(f"reclaimctl: warning: {warning}", to_stderr=True)
-    if settings.as_json:
-        names = ("path", "line", "key", "what", "mend")
-        found = [{name: getattr(fault, name) for name in names} for fault in faults]
-        show_json({"ok": not faults, "faults": found, "warnings": list(warnings)})
-    else:
-        for fault in faults:
-            say(str(fault))
-        if not faults:
-            say(f"{file}: no faults")
-    return int(ExitCode.USAGE if faults else ExitCode.OK)
-
-
-@click.group(invoke_without_command=True)
-@common_options
-def policy() -> int:
-    """Work on the policy file."""
-    return needs_command()
-
-
-@click.group(invoke_without_command=True)
-@common_options
-def config() -> int:
-    """Work on the policy file (an alias of `policy`)."""
-    return needs_command()
-
-
-policy.add_command(check_policy)
-config.add_command(check_policy)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 import click
 
 from reclaimerd import __version__
-from reclaimerd.cli import report, texts
+from reclaimerd.cli import explain_text, report, texts
 from reclaimerd.cli.client import Settings, request
 from reclaimerd.cli.http_socket import Json, Request
 from reclaimerd.cli.options import answers, common_options, needs_command, stands_alone
@@ -119,6 +119,23 @@ def explain_reset(settings: Settings, gpu: str, *, force: bool) -> int:
     body = request(settings, Request("GET", "/v1/explain/reset", query)).body
     _present(settings, body, report.explain_blocks)
     return int(ExitCode.OK if body.get("permitted") is True else ExitCode.REFUSED)
+
+
+@explain.command("pid")
+@click.argument("process", metavar="PID[@START]", callback=parse_process)
+@common_options
+@answers
+def explain_pid(settings: Settings, process: ProcessName) -> int:
+    """Say what every rule makes of a process, since when, what it would do, and what the gates say now."""
+    return explain_process(settings, process)
+
+
+def explain_process(settings: Settings, process: ProcessName) -> int:
+    """Print what every rule makes of one process; return the exit code."""
+    body = request(settings, Request("GET", f"/v1/explain/pid/{process.pid}")).body
+    process.refuse_another(body.get("ref"))
+    _present(settings, body, explain_text.process_blocks)
+    return int(ExitCode.OK)
 
 
 def resolve_gpu(settings: Settings, name: str) -> str:

@@ -14,6 +14,7 @@ from reclaimerd.cli.client import Settings, request
 from reclaimerd.cli.evidence_text import perf_lines, stuck_blocks
 from reclaimerd.cli.http_socket import Json, Request
 from reclaimerd.cli.options import answers, common_options
+from reclaimerd.cli.out_file import refuse_missing_folder, write_out
 from reclaimerd.cli.process_name import ProcessName, parse_process
 from reclaimerd.cli.render import printable, say, show, show_json, with_utc_times
 from reclaimerd.errors import ExitCode, ReclaimerdError
@@ -33,9 +34,8 @@ def evidence(settings: Settings, process: ProcessName, out: Path | None, perf: b
 
     Takes up to 10 seconds and 1 MiB. No environment, no memory content; command lines are masked.
     """
-    if out is not None and not out.parent.is_dir():  # before ten seconds of collecting, not after
-        what = f"{out} can't be written: there is no directory {out.parent}"
-        raise ReclaimerdError(what, "name another file")
+    if out is not None:
+        refuse_missing_folder(out)
     asked = Request("GET", f"/v1/evidence/{process.pid}", idle_seconds=_PATIENCE_SECONDS)
     page = request(settings, asked).body
     process.refuse_another(page.get("ref"))
@@ -46,7 +46,7 @@ def evidence(settings: Settings, process: ProcessName, out: Path | None, perf: b
         page = {**page, "missing": missing, "perf": sample_running(running_tasks(page))}
     as_json = settings.as_json or (out is not None and out.suffix == ".json")
     if out is not None:
-        _write(out, _json_text(page) if as_json else _text(page))
+        write_out(out, _json_text(page) if as_json else _text(page))
         say(f"written to {out}", to_stderr=settings.as_json)
     elif as_json:
         show_json(page)
@@ -72,18 +72,6 @@ def _text(page: Json) -> str:
     if page.get("perf"):
         lines += ["", *perf_lines(page["perf"])]
     return "\n".join(map(printable, lines)) + "\n"
-
-
-def _write(path: Path, content: str) -> None:
-    """Write the file whole, readable by its owner alone; a link in its place is replaced, not followed."""
-    from reclaimerd.host.files import write_durably  # noqa: PLC0415  # only for --out
-
-    try:
-        write_durably(path.parent.resolve() / path.name, content.encode("utf-8", "backslashreplace"))
-    except OSError as error:
-        raise ReclaimerdError(
-            f"{path} can't be written: {error.strerror or error}", "name another file"
-        ) from None
 
 
 @click.command()

@@ -6,7 +6,15 @@ from io import TextIOWrapper
 
 import click
 
-from reclaimerd.cli import commands_act, commands_files, commands_read, commands_reset, commands_stuck, texts
+from reclaimerd.cli import (
+    commands_act,
+    commands_files,
+    commands_policy,
+    commands_read,
+    commands_reset,
+    commands_stuck,
+    texts,
+)
 from reclaimerd.cli.options import INTERRUPTED, common_options, needs_command
 from reclaimerd.cli.render import say
 from reclaimerd.errors import ExitCode
@@ -42,10 +50,12 @@ for _command in (
     commands_read.incidents,
     commands_files.audit,
     commands_read.explain,
-    commands_files.policy,
-    commands_files.config,
+    commands_policy.policy,
+    commands_policy.config,
+    commands_policy.snapshot,
     commands_act.pause,
     commands_act.resume,
+    commands_act.release_driver,
     commands_act.demo,
     commands_read.version,
     manual,

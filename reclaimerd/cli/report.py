@@ -135,6 +135,7 @@ def ps_blocks(body: Json) -> Iterator[Block]:
             "AGE",
             "STATE",
             "WORKLOAD",
+            "ALLOC",
             "VERDICT",
             "COMMAND",
         )
@@ -163,6 +164,7 @@ def _ps_row(row: Json) -> tuple[str, ...]:
         age_text(row.get("age_seconds")),
         str(row.get("state")),
         str(row.get("workload") or "-"),
+        str(row.get("allocation") or "-"),
         f"{verdict} ({', '.join(notes)})" if notes else verdict,
         shown,
     )
@@ -187,7 +189,7 @@ def inspect_blocks(body: Json) -> Iterator[Block]:
     facts = [("state", f"{process.get('state')} ({process.get('state_text')})")]
     facts.append(("user", ", ".join(dict.fromkeys(user_text(uid) for uid in process.get("uids") or ()))))
     facts.append(("age", age_text(process.get("age_seconds"))))
-    facts += [(k, _plain(v)) for k, v in process.items() if k not in skip and k != "state_text"]
+    facts += [(k, _plain(v)) for k, v in process.items() if k not in skip and k != "state_text" and v != {}]
     facts = [(k, v.replace("\n", "; ") if k == "cgroup" else v) for k, v in facts]
     yield Table(("FIELD", "VALUE"), tuple(facts))
     for gpu in body.get("gpus") or ():
@@ -197,6 +199,9 @@ def inspect_blocks(body: Json) -> Iterator[Block]:
     yield f"verdict: {verdict.get('ruling', 'none')}{by}"
     for reason in verdict.get("reasons") or ():
         yield f"  {reason.get('rule')}: {reason.get('ruling')}: {reason.get('text')}"
+    for one in body.get("allocations") or ():
+        yield f"allocation of GPU {one.get('gpu')}: {one.get('ruling')}: {one.get('text')}"
+        yield from (f"  {line}" for line in one.get("evidence") or ())
     if protection := body.get("protection"):
         yield f"protected ({protection.get('by')}): {protection.get('text')}"
     if line := plight_line(body.get("plight")):

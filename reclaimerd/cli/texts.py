@@ -37,6 +37,8 @@ MAX_TARGETS = "Refuse more processes than this."
 TAKEOVER = "When the daemon is alive but silent: end it with SIGKILL, on record, and go on in the foreground."
 GPU = "GPU by UUID, by the beginning of its UUID, or by index."
 PAUSE_FOR = "Resume by itself after this long (default: only on `resume`)."
+RELEASE_FOR = "Open it again by itself after this long, at most 24h."
+RELEASE_END = "Take it back now."
 RESUME_GPU = "Close this GPU's own breaker, which failed resets tripped."
 LIMIT = "At most so many, the newest."
 FORCE_RESET = "Waive the budget and the cool-down of resets, and nothing else."
@@ -44,6 +46,9 @@ DRY_RUN_RESET = "Look, ask the gate and print its answer as a checklist; change 
 SECONDS = "Limit of the whole demonstration."
 OUT = "Write it to this file (JSON where it ends in .json), readable by its owner alone."
 PERF = "As root: sample the CPU of tasks in R for a second, whose stack shows nowhere else."
+EXPLAIN_PID = "The process whose judgement is to be explained; with @START it must be the one that ps showed."
+SNAPSHOT_FILE = "Judge this recorded look (`reclaimctl snapshot --out FILE`) in place of the present one."
+SNAPSHOT_OUT = "Write it to this file, readable by its owner alone, in place of printing it."
 STUCK = (
     "List every task that is stuck or leaves for too long and touches a GPU driver; exit 10 if there is one, "
     "or if something could not be looked at."
@@ -76,8 +81,14 @@ EXAMPLES = (
     ("Ask a process to give its GPUs back, and wait for the proof", "reclaimctl kill --pid 4242"),
     ("The same, with SIGKILL after ten seconds", "reclaimctl kill --pid 4242@918273 --force --grace 10s"),
     ("What would be done", "reclaimctl kill --pid 4242 --force --dry-run"),
+    ("Why a process was, or was not, taken by a rule", "reclaimctl explain pid 4242"),
+    ("What a policy would decide about the present look", "reclaimctl policy test new.toml"),
     ("Why a GPU can't be reset now", "reclaimctl explain reset --gpu 0"),
     ("What a reset would do, step by step, without doing it", "reclaimctl reset --gpu 0 --dry-run"),
+    (
+        "Close our own client of the driver, to reset, unload or upgrade it by hand",
+        "reclaimctl release-driver --for 30m --reason upgrade",
+    ),
     ("What is stuck in the kernel, also while daemon and driver hang", "reclaimctl doctor --stuck"),
     ("Evidence of one stuck process, for a report", "reclaimctl evidence 4242 --out stuck.txt"),
     ("Whether the record is intact", "reclaimctl audit verify"),

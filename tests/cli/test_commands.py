@@ -489,3 +489,25 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "reclaimctl 0.1.0\n"
     assert run(["version", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"version": "0.1.0"}
+
+
+def test_release_driver_sends_its_time_and_says_until_when(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ten minutes unless said otherwise; --end names no time."""
+    path = str(tmp_path / "s")
+    released = {"by": "root", "reason": "r", "since": 1700000000.0, "until": 1700000600.0}
+    with canned(tmp_path / "s", {"POST /v1/release-driver": Answer(body={"released": released})}) as server:
+        assert run(["release-driver", "--reason", "r", "--socket", path]) == 0
+        assert run(["release-driver", "--for", "30m", "--json", "--socket", path]) == 0
+    assert [one.body for one in server.asked] == [
+        {"reason": "r", "for_seconds": 600.0},
+        {"reason": "", "for_seconds": 1800.0},
+    ]
+    words, _, rest = capsys.readouterr().out.partition("\n")
+    assert words.startswith("the daemon's own client of the driver is closed until 20")
+    assert json.loads(rest)["released"]["until"] == "2023-11-14T22:23:20.000Z"
+    with canned(tmp_path / "t", {"POST /v1/release-driver": Answer(body={"released": None})}) as server:
+        assert run(["release-driver", "--end", "--socket", str(tmp_path / "t")]) == 0
+    assert server.asked[0].body == {"end": True}
+    assert capsys.readouterr().out == "the driver is not released: the daemon reads the GPUs\n"

@@ -1,4 +1,4 @@
-"""The commands that read files: the audit log as the recorder writes it, and policy files."""
+"""The commands that read the audit log, as the recorder writes it."""
 
 import json
 from dataclasses import dataclass
@@ -140,34 +140,3 @@ def test_log_that_is_no_directory(tmp_path: Path, capsys: pytest.CaptureFixture[
     (tmp_path / "file").write_text("x")
     assert Places(tmp_path / "file", tmp_path).call("audit", "verify") == 1
     assert "can't be read" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("group", ["policy", "config"])
-def test_check_names_every_fault(tmp_path: Path, group: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each fault is one line with file, line, key and mend; exit 2; both spellings are one command."""
-    path = tmp_path / "p.toml"
-    path.write_text('[daemon]\nmode = "obsreve"\nnonsense = 1\n')
-    assert run([group, "check", str(path)]) == 2
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split(" ")[0] for line in lines] == [f"{path}:2:", f"{path}:3:"]
-    assert all("; " in line for line in lines)
-    assert run([group, "check", str(path), "--json"]) == 2
-    faults = json.loads(capsys.readouterr().out)["faults"]
-    assert [(fault["line"], fault["key"]) for fault in faults] == [(2, "daemon.mode"), (3, "daemon.nonsense")]
-
-
-def test_check_of_a_good_file_warns_of_its_owner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A good file is exit 0; that others may write it is a warning here, and a refusal for the daemon."""
-    path = tmp_path / "p.toml"
-    path.write_text('[daemon]\nmode = "observe"\n')
-    path.chmod(0o666)
-    assert run(["policy", "check", str(path)]) == 0
-    out, err = capsys.readouterr()
-    assert out == f"{path}: no faults\n"
-    assert "warning" in err
-
-
-def test_check_of_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file that is not there is a fault like any other."""
-    assert run(["policy", "check", str(tmp_path / "none.toml")]) == 2
-    assert "can't be read" in capsys.readouterr().out
