@@ -11,6 +11,7 @@ from reclaimerd.judge.ladder import as_markdown
 from reclaimerd.model.fault import FaultClass
 from reclaimerd.model.incident import OutcomeKind, ProofKind, Stage
 from reclaimerd.model.kernel import Leaving, TaskCondition
+from reclaimerd.model.policy import Per, RuleKind
 from reclaimerd.model.reset_run import ChangeKind, ChangeState, ResetPhase, ResetResult
 from reclaimerd.model.step import ReasonKind
 
@@ -112,14 +113,14 @@ def test_each_word_of_the_model_is_in_the_glossary() -> None:
     text = text_of(DOCS / "glossary.md")
     words = (*Stage, *ReasonKind, *TaskCondition, *Leaving, *OutcomeKind, *ProofKind)
     resets = (*ResetPhase, *ResetResult, *ChangeKind, *ChangeState)
-    values = [str(word) for word in (*words, *resets)] + [fault.word for fault in FaultClass]
+    values = [str(word) for word in (*words, *resets, *RuleKind, *Per)] + [fault.word for fault in FaultClass]
     assert [value for value in values if f"`{value}`" not in text] == []
 
 
 def test_each_call_of_the_socket_is_on_the_page_that_a_wrong_call_points_to() -> None:
     """Method and path of every route stand in architecture.md; one that takes a name says so."""
-    routes = re.findall(r'_Route\("(GET|POST)", "(/v1/[a-z/]+)"', text_of(ROOT / "reclaimerd/daemon/api.py"))
-    told = re.findall(r"`(GET|POST) (/v1/[a-z/]+)(?:PID|ID)?`", text_of(DOCS / "architecture.md"))
+    routes = re.findall(r'_Route\("(GET|POST)", "(/v1/[a-z/-]+)"', text_of(ROOT / "reclaimerd/daemon/api.py"))
+    told = re.findall(r"`(GET|POST) (/v1/[a-z/-]+)(?:PID|ID)?`", text_of(DOCS / "architecture.md"))
     assert routes
     assert set(routes) <= set(told)
 

@@ -7,6 +7,7 @@ import json
 import os
 import select
 import shutil
+import socket as socketlib
 import subprocess
 import sys
 import tempfile
@@ -88,7 +89,7 @@ class Rig:
         """Start the daemon and wait until it listens."""
         daemon = self.begin_daemon(*options)
         socket = Path(options[options.index("--socket") + 1]) if "--socket" in options else self.socket
-        wait_until(lambda: socket.exists() or daemon.process.poll() is not None, "the daemon listens")
+        wait_until(lambda: _listens(socket) or daemon.process.poll() is not None, "the daemon listens")
         assert daemon.process.poll() is None, f"the daemon ended at once: {daemon.words()}"
         return daemon
 
@@ -189,6 +190,12 @@ class Rig:
     def verify_audit(self) -> Ran:
         """Run `reclaimctl audit verify`."""
         return self.ctl("audit", "verify")
+
+
+def _listens(path: Path) -> bool:
+    """Tell whether somebody takes calls on this socket: its file is there a moment earlier."""
+    with socketlib.socket(socketlib.AF_UNIX, socketlib.SOCK_STREAM) as channel:
+        return channel.connect_ex(str(path)) == 0
 
 
 def signals_in(path: Path) -> list[str]:

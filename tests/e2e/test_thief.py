@@ -1,0 +1,282 @@
+"""The GPU thief from end to end: a served kubelet's list, real processes in real cgroups, and one rule.
+
+The list comes from a real gRPC server, the names from a container's record on disk, the GPUs from the
+simulation. Whoever can't be convicted by all of it is not touched.
+"""
+
+import secrets
+import socket
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from reclaimerd.observe.peers import cgroup_root
+from tests.e2e.cgroups import moved
+from tests.e2e.rig import GPU_A, GPU_B, Rig, Table, is_alive, signals_in, simulated_host
+from tests.rigs.kubelet import Container, Kubelet, Pod, gpu, kubelet
+from tests.rigs.records import CONTAINERD, containerd_config, write_record
+from tests.rigs.simulated import wait_until
+
+pytestmark = [pytest.mark.process, pytest.mark.root]
+
+RULE: Table = {
+    "name": "thief",
+    "kind": "unallocated",
+    "for": "400ms",
+    "readings": 2,
+    "mode": "enforce",
+    "stages": ["sigterm", "sigkill"],
+    "grace": "1s",
+    "match.uid": ["0-4294967294"],
+}
+OTHER = Pod("other-0", [Container("main", [gpu("GPU-dddddddd-0000-4000-8000-00000000000d")])], "team")
+"""A pod whose GPU is none of this host's: it makes the list a whole one."""
+
+
+@dataclass(slots=True)
+class Node:
+    """A node of a cluster: one pod of several containers, its kubelet, its runtime, its GPUs."""
+
+    rig: Rig
+    kubelet: Kubelet
+    pod: Path
+    uid: str
+    scopes: list[Path] = field(default_factory=list)
+
+    def start(self, container: str, *options: str, on: str = GPU_A) -> tuple[int, Path]:
+        """Start a workload in a container of the pod; its pid, and where it writes down its signals."""
+        cid = secrets.token_hex(32)
+        names = {
+            "io.kubernetes.cri.sandbox-namespace": "team",
+            "io.kubernetes.cri.container-name": container,
+        }
+        write_record(self.rig.host / "root", CONTAINERD, cid, containerd_config(self.uid, **names))
+        scope = self.pod / f"cri-containerd-{cid}.scope"
+        scope.mkdir()
+        self.scopes.append(scope)
+        pid, path = self.rig.recorder(container, *options, gpu=on)
+        return moved(scope, pid), path
+
+    def serve(self, *containers: Container) -> None:
+        """Let the kubelet name these containers of the pod, and another pod."""
+        self.kubelet.serve(Pod("train-0", containers, "team"), OTHER)
+
+    def allocation(self, pid: int) -> str:
+        """Return what `ps` says of who was given the GPU."""
+        rows = self.rig.ask("/v1/ps")["rows"]
+        return next((str(row["allocation"]) for row in rows if row["pid"] == pid), "no row")
+
+    def wait_allocation(self, pid: int, word: str) -> None:
+        """Wait until `ps` says this word."""
+        wait_until(
+            lambda: self.allocation(pid) == word, f"pid {pid} is {word}, not {self.allocation(pid)}", 20
+        )
+
+    def why(self, pid: int) -> str:
+        """Return the daemon's sentence on the first GPU of one process."""
+        found = self.rig.ctl("inspect", str(pid)).answer["allocations"]
+        return str(found[0]["text"]) if found else "-"
+
+    def wait_why(self, pid: int, words: str) -> None:
+        """Wait until the daemon's sentence has these words."""
+        wait_until(lambda: words in self.why(pid), f"{words}, not: {self.why(pid)}", 20)
+
+    def assert_untouched(self, *workloads: tuple[int, Path]) -> None:
+        """Assert that passes go by and nobody is signalled, nor is an incident opened."""
+        self.rig.passes(6)
+        for pid, path in workloads:
+            assert is_alive(pid)
+            assert signals_in(path) == []
+            assert self.rig.records("incident_opened", pid=pid) == []
+
+
+@contextmanager
+def _runtime(path: Path) -> Iterator[None]:
+    """Stand in for a container runtime: its socket, of which only the age is looked at."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        yield
+
+
+@contextmanager
+def a_node(
+    rule: Table | Sequence[Table] = RULE, attribution: Mapping[str, object] | None = None
+) -> Iterator[Node]:
+    """Give a node whose kubelet and runtime have run long enough, and the daemon on it."""
+    uid = str(uuid.uuid4())
+    pod = cgroup_root("") / "kubepods.slice" / f"kubepods-pod{uid.replace('-', '_')}.slice"
+    with ExitStack() as stack:
+        rig = stack.enter_context(simulated_host())
+        try:
+            pod.mkdir(parents=True)
+        except OSError as error:
+            pytest.skip(f"no cgroup v2 can be made here: {error}")
+        node = Node(rig, stack.enter_context(kubelet(rig.directory / "pod-resources", OTHER)), pod, uid)
+        stack.callback(_remove, node)
+        stack.callback(rig.keeper.stop)
+        runtime = rig.directory / "containerd.sock"
+        stack.enter_context(_runtime(runtime))
+        keys = {
+            "kubelet_socket": str(node.kubelet.socket),
+            "runtime_sockets": [str(runtime)],
+            "refresh": "400ms",
+            "steady": "0s",
+            **(attribution or {}),
+        }
+        rules = [rule] if isinstance(rule, Mapping) else rule
+        rig.write_policy(*rules, attribution=keys)
+        rig.start_daemon()
+        yield node
+
+
+def _remove(node: Node) -> None:
+    for scope in node.scopes:
+        wait_until(lambda: not (scope / "cgroup.procs").read_text(), f"{scope} is empty")  # noqa: B023  # at once
+        scope.rmdir()
+    node.pod.rmdir()
+    with suppress(OSError):  # another test may have its pods there
+        node.pod.parent.rmdir()
+
+
+def test_the_thief_goes_and_its_neighbour_with_the_gpu_stays() -> None:
+    """Three containers of one pod, one has a GPU: who takes another GPU goes, the owner and an idler live."""
+    with a_node() as node:
+        node.serve(Container("owner", [gpu(GPU_A)]), Container("thief"), Container("guest"))
+        owner, guest = node.start("owner"), node.start("guest")
+        node.wait_allocation(owner[0], "allowed")
+        node.wait_allocation(guest[0], "allowed")
+        thief, path = node.start("thief", on=GPU_B)
+        ended = node.rig.wait_record("incident_ended", pid=thief)
+        assert ended["end"] == "reclaimed"
+        assert signals_in(path).count("SIGTERM") == 1
+        opened = node.rig.records("incident_opened", pid=thief)[0]
+        assert opened["reason"] == (
+            f"container thief of pod team/train-0 was given no GPU, and it holds {GPU_B}"
+        )
+        assert "team/train-0/thief: no GPU" in opened["evidence"]
+        assert f"team/train-0/owner: nvidia.com/gpu {GPU_A}" in opened["evidence"]
+        node.assert_untouched(owner, guest)
+
+
+def test_within_a_pod_a_rule_may_go_by_the_container() -> None:
+    """With `pod_shares = false` the guest on the owner's GPU is a thief too; the owner lives."""
+    with a_node({**RULE, "pod_shares": False}) as node:
+        node.serve(Container("owner", [gpu(GPU_A)]), Container("guest"))
+        owner = node.start("owner")
+        guest, _ = node.start("guest")
+        assert node.rig.wait_record("incident_ended", pid=guest)["end"] == "reclaimed"
+        node.assert_untouched(owner)
+
+
+def test_inspect_tells_the_evidence() -> None:
+    """The text and each line of evidence, for people too."""
+    with a_node({**RULE, "mode": "observe"}) as node:
+        node.serve(Container("thief"))
+        pid, _ = node.start("thief")
+        node.wait_allocation(pid, "unallocated")
+        said = node.rig.begin("inspect", str(pid)).result(20)
+        assert f"allocation of GPU {GPU_A}: unallocated: container thief" in said.out
+        assert "  team/train-0/thief: no GPU" in said.out
+        assert "ALLOC" in node.rig.begin("ps").result(20).out
+
+
+@pytest.mark.parametrize(
+    ("containers", "words"),
+    [
+        ([Container("owner", claims=[("team", "gpus")]), Container("thief")], "resource claim team/gpus"),
+        (
+            [Container("owner", [gpu(f"{GPU_B}::1")]), Container("thief", [gpu(f"{GPU_B}::0")])],
+            "shares of GPUs",
+        ),
+        ([Container("owner", [gpu("tegra")]), Container("thief")], "can't be told"),
+        ([Container("owner")], "its pod was given no GPU"),
+    ],
+)
+def test_what_the_list_does_not_tell_touches_nobody(containers: list[Container], words: str) -> None:
+    """DRA, time-slicing, ids of no known form, a container that is not listed: UNKNOWN, and why."""
+    with a_node() as node:
+        node.serve(*containers)
+        thief = node.start("thief")
+        node.wait_why(thief[0], words)
+        assert node.allocation(thief[0]) == "unknown"
+        node.assert_untouched(thief)
+
+
+def test_a_kubelet_with_an_empty_list_touches_nobody() -> None:
+    """As in the first seconds after its start, or with its device plugins gone."""
+    with a_node() as node:
+        node.kubelet.serve()
+        thief = node.start("thief")
+        node.wait_why(thief[0], "list is empty")
+        node.assert_untouched(thief)
+
+
+def test_a_kubelet_that_was_just_started_touches_nobody() -> None:
+    """Within `steady` of its start, also when it was started while we looked."""
+    with a_node(attribution={"steady": "10m"}) as node:
+        node.serve(Container("thief"))
+        thief = node.start("thief")
+        node.wait_why(thief[0], "started")
+        node.kubelet.stop()
+        node.wait_why(thief[0], "is gone")
+        node.kubelet.start()
+        node.wait_why(thief[0], "started")
+        node.assert_untouched(thief)
+
+
+def test_a_kubelet_that_hangs_touches_nobody_and_holds_up_no_pass() -> None:
+    """Its last list goes stale, then its silence is the reason; passes go on at their pace."""
+    with a_node({**RULE, "for": "1h"}) as node:
+        node.serve(Container("thief"))
+        thief = node.start("thief")
+        node.wait_allocation(thief[0], "unallocated")
+        node.kubelet.freeze()
+        node.wait_allocation(thief[0], "unknown")
+        assert "old" in node.why(thief[0]) or "DEADLINE" in node.why(thief[0])
+        assert float(node.rig.ask("/v1/status")["last_pass"]["seconds"]) < 3
+        node.assert_untouched(thief)
+
+
+def test_a_kubelet_that_goes_away_after_sigterm_holds_back_sigkill() -> None:
+    """The thief was asked to go; while nothing is known it is not killed, and the refusal is on record."""
+    with a_node({**RULE, "grace": "4s"}) as node:
+        node.serve(Container("thief"))
+        pid, path = node.start("thief")
+        wait_until(lambda: "SIGTERM" in signals_in(path), f"SIGTERM arrives: {node.rig.story()}")
+        node.kubelet.stop()
+        refused = node.rig.wait_record("refused", pid=pid)
+        assert [one["kind"] for one in refused["refusals"]] == ["undetermined"]
+        assert refused["action"] == "sigkill"
+        node.rig.passes(4)
+        assert is_alive(pid)
+        node.kubelet.start()
+        assert node.rig.wait_record("incident_ended", pid=pid)["end"] == "reclaimed"
+
+
+def test_without_a_kubelet_nobody_is_judged_and_memory_rules_leave_pods_alone() -> None:
+    """No socket: the column is empty, and a memory cap does not touch a pod that may own its GPU."""
+    cap: Table = {**RULE, "name": "over-cap", "kind": "memory", "above": "1GiB"}
+    with a_node([RULE, cap], {"kubelet_socket": "/nowhere/kubelet.sock"}) as node:
+        thief = node.start("thief")
+        node.wait_allocation(thief[0], "-")
+        node.rig.passes(2)
+        assert node.rig.verdict(thief[0]) == "undetermined"
+        node.assert_untouched(thief)
+
+
+def test_a_memory_rule_leaves_the_owner_of_a_gpu_alone() -> None:
+    """The owner fills its own GPU and lives; with `even_if_allocated` it goes."""
+    cap: Table = {**RULE, "name": "over-cap", "kind": "memory", "above": "1GiB"}
+    with a_node([cap]) as node:
+        node.serve(Container("owner", [gpu(GPU_A)]))
+        owner = node.start("owner")
+        node.wait_allocation(owner[0], "allowed")
+        node.assert_untouched(owner)
+    with a_node([{**cap, "even_if_allocated": True}]) as node:
+        node.serve(Container("owner", [gpu(GPU_A)]))
+        pid, _ = node.start("owner")
+        assert node.rig.wait_record("incident_ended", pid=pid)["end"] == "reclaimed"
