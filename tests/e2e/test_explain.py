@@ -44,6 +44,7 @@ def test_a_rule_that_waits_says_since_when_and_until_when() -> None:
         assert rig.records(pid=pid) == []
 
 
+@pytest.mark.slow
 def test_what_holds_a_rule_back_has_its_mend() -> None:
     """A HOLD file and a pause, by the gates themselves, the moment they stand."""
     with simulated_host(PATIENT) as rig:
@@ -59,6 +60,7 @@ def test_what_holds_a_rule_back_has_its_mend() -> None:
         assert all(reasons.values())
 
 
+@pytest.mark.slow
 def test_an_incident_that_is_open_says_what_comes_next() -> None:
     """SIGTERM was sent and is ignored: SIGKILL is next, in its time."""
     with simulated_host(rule(grace="600s")) as rig:

@@ -63,6 +63,7 @@ def test_a_fault_that_a_reset_does_not_mend_leads_to_a_drain_request_alone(code:
         assert is_alive(pid)
 
 
+@pytest.mark.slow
 def test_lines_from_before_our_start_never_act() -> None:
     """A log full of old Xids opens nothing: we read from its end on."""
     with reset_host() as host:
@@ -76,6 +77,7 @@ def test_lines_from_before_our_start_never_act() -> None:
         assert host.resets == ()
 
 
+@pytest.mark.slow
 def test_a_line_that_came_while_we_were_down_is_read_once() -> None:
     """The stored place in the log counts over a restart: neither lost nor counted twice."""
     with reset_host() as host:

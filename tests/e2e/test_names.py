@@ -75,6 +75,7 @@ def test_a_pods_container_is_named_by_its_runtimes_record(rig: Rig) -> None:
         assert (names["namespace"], names["pod"], names["container"]) == ("ml", "train-0", "train")
 
 
+@pytest.mark.slow
 def test_a_record_of_another_pod_names_nothing(rig: Rig) -> None:
     """A container whose record has another pod's uid keeps the plain name of the pod that its path shows."""
     uid, cid = str(uuid.uuid4()), secrets.token_hex(32)
@@ -87,6 +88,7 @@ def test_a_record_of_another_pod_names_nothing(rig: Rig) -> None:
         rig.keeper.stop()
 
 
+@pytest.mark.slow
 def test_a_docker_container_has_its_own_name(rig: Rig) -> None:
     """A plain container is shown by the name that Docker has for it."""
     name = container()

@@ -68,6 +68,7 @@ def test_no_reset_is_permitted_meanwhile_and_end_takes_it_back() -> None:
         assert [line.gpu for line in host.resets] == [GPU_A]
 
 
+@pytest.mark.slow
 def test_a_start_of_ours_finds_it_open() -> None:
     """A release is kept nowhere: whoever works on the driver stops the daemon, or asks again."""
     with simulated_host() as rig:

@@ -162,6 +162,7 @@ def test_the_thief_goes_and_its_neighbour_with_the_gpu_stays() -> None:
         node.assert_untouched(owner, guest)
 
 
+@pytest.mark.slow
 def test_within_a_pod_a_rule_may_go_by_the_container() -> None:
     """With `pod_shares = false` the guest on the owner's GPU is a thief too; the owner lives."""
     with a_node({**RULE, "pod_shares": False}) as node:
@@ -172,6 +173,7 @@ def test_within_a_pod_a_rule_may_go_by_the_container() -> None:
         node.assert_untouched(owner)
 
 
+@pytest.mark.slow
 def test_inspect_tells_the_evidence() -> None:
     """The text and each line of evidence, for people too."""
     with a_node({**RULE, "mode": "observe"}) as node:
@@ -206,6 +208,7 @@ def test_what_the_list_does_not_tell_touches_nobody(containers: list[Container],
         node.assert_untouched(thief)
 
 
+@pytest.mark.slow
 def test_a_kubelet_with_an_empty_list_touches_nobody() -> None:
     """As in the first seconds after its start, or with its device plugins gone."""
     with a_node() as node:
@@ -215,6 +218,7 @@ def test_a_kubelet_with_an_empty_list_touches_nobody() -> None:
         node.assert_untouched(thief)
 
 
+@pytest.mark.slow
 def test_a_kubelet_that_was_just_started_touches_nobody() -> None:
     """Within `steady` of its start, also when it was started while we looked."""
     with a_node(attribution={"steady": "10m"}) as node:
@@ -228,6 +232,7 @@ def test_a_kubelet_that_was_just_started_touches_nobody() -> None:
         node.assert_untouched(thief)
 
 
+@pytest.mark.slow
 def test_a_kubelet_that_hangs_touches_nobody_and_holds_up_no_pass() -> None:
     """Its last list goes stale, then its silence is the reason; passes go on at their pace."""
     with a_node({**RULE, "for": "1h"}) as node:
@@ -257,6 +262,7 @@ def test_a_kubelet_that_goes_away_after_sigterm_holds_back_sigkill() -> None:
         assert node.rig.wait_record("incident_ended", pid=pid)["end"] == "reclaimed"
 
 
+@pytest.mark.slow
 def test_without_a_kubelet_nobody_is_judged_and_memory_rules_leave_pods_alone() -> None:
     """No socket: the column is empty, and a memory cap does not touch a pod that may own its GPU."""
     cap: Table = {**RULE, "name": "over-cap", "kind": "memory", "above": "1GiB"}
