@@ -250,8 +250,13 @@ def _was_withheld(attempt: Attempt, ref: ProcessRef) -> bool:
 
 
 def _leaving(incident: Incident, snapshot: Snapshot) -> bool:
-    readings = (snapshot.process(ref) for ref in _alive(incident, snapshot))
-    return any(reading is not None and any_exiting(reading) for reading in readings)
+    alive = _alive(incident, snapshot)
+    readings = (snapshot.process(ref) for ref in alive)
+    if any(reading is not None and any_exiting(reading) for reading in readings):
+        return True
+    # Killed and blocked in the kernel before its exit: what that amounts to needs the same patience.
+    plights = (snapshot.plights[ref] for ref in alive if ref in snapshot.plights)
+    return any(plight.leaving not in (Leaving.NOT_LEAVING, Leaving.HELD) for plight in plights)
 
 
 def _exit_patience(incident: Incident, released_at: float, snapshot: Snapshot) -> float:
