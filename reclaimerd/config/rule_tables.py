@@ -126,7 +126,6 @@ class AgeRuleTable:
     scope: ScopeWord = _RULE.scope
     sigterm_seconds: Annotated[Duration | None, Field(alias="grace")] = None
     sigkill_seconds: Annotated[PositiveDuration | None, Field(alias="sigkill")] = None
-    even_if_allocated: StrictBool = _RULE.even_if_allocated
 
 
 @with_config(_CLOSED)
@@ -151,7 +150,6 @@ class IdleRuleTable:
     scope: ScopeWord = _RULE.scope
     sigterm_seconds: Annotated[Duration | None, Field(alias="grace")] = None
     sigkill_seconds: Annotated[PositiveDuration | None, Field(alias="sigkill")] = None
-    even_if_allocated: StrictBool = _RULE.even_if_allocated
 
 
 @with_config(_CLOSED)

@@ -150,6 +150,9 @@ def _pod_doubts(case: _Case) -> Iterator[str]:
         yield f"the kubelet lists {name}/{names.container} more than once"
     if pod and not case.own and not any(one.devices for one in pod):
         yield f"container {names.container} is not in the kubelet's list, and its pod was given no GPU"
+    if pod and not case.own and not _is_given_elsewhere(case):
+        # An init container may have more GPUs than all others of its pod, and the list never says so.
+        yield f"container {names.container} is not in the kubelet's list, and nobody else was given this GPU"
     if names.namespace in case.terms.spared_namespaces:
         yield f"namespace {names.namespace} is one whose pods may hold GPUs that they were not given"
     if not case.terms.static_pods and _STATIC_POD.search(case.reading.workload.path):

@@ -8,6 +8,7 @@ stays the one until it is gone. Pure.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from reclaimerd.judge.conditions import RuleAndRef
 from reclaimerd.judge.selectors import Tri, matches
 from reclaimerd.judge.sharing import group_of
 from reclaimerd.judge.subjects import JudgeContext
@@ -56,17 +57,23 @@ def candidate(
     return Candidate(reading, reason, avoided, excess_bytes)
 
 
-def choose(candidates: Iterable[tuple[Rule, Candidate]], before: Chosen) -> Choice:
-    """Return who has to wait, and whom each group gives; `before` is what the last look chose."""
+def choose(
+    candidates: Iterable[tuple[Rule, Candidate]], before: Chosen, standing: frozenset[RuleAndRef]
+) -> Choice:
+    """Return who has to wait, and whom each group gives; `before` is what the last look chose.
+
+    `standing`: of whom a rule is not known to have ceased to hold. Such a one stays the chosen one, also
+    while he is no candidate: a look that can't tell must not make another go as well.
+    """
     put_off: dict[tuple[str, ProcessRef], RuleReason] = {}
-    chosen: dict[tuple[str, str], ProcessRef] = {}
+    chosen = {(rule, group): ref for (rule, group), ref in before.items() if (rule, ref) in standing}
     by_rule: dict[str, tuple[Rule, list[Candidate]]] = {}
     for rule, one in candidates:
         by_rule.setdefault(rule.name, (rule, []))[1].append(one)
     for rule, several in by_rule.values():
         due = sorted(several, key=Candidate.order)
         if rule.sums:
-            due = _one_of_each(rule, due, (before, chosen), _put_off(rule, put_off))
+            due = _one_of_each(rule, due, chosen, _put_off(rule, put_off))
         if any(not one.avoided for one in due):
             for one in [one for one in due if one.avoided]:
                 _put_off(rule, put_off)(
@@ -89,21 +96,19 @@ def _put_off(rule: Rule, into: dict[tuple[str, ProcessRef], RuleReason]) -> PutO
 def _one_of_each(
     rule: Rule,
     due: list[Candidate],
-    chosen: tuple[Chosen, dict[tuple[str, str], ProcessRef]],
+    chosen: dict[tuple[str, str], ProcessRef],
     put_off: PutOff,
 ) -> list[Candidate]:
-    """Return one candidate of each group: whom the last look chose, else the first in order."""
-    before, now = chosen
+    """Return one candidate of each group, who is noted in `chosen`: whoever was before, else the first."""
     groups: dict[str, list[Candidate]] = {}
     for one in due:
         groups.setdefault(group_of(rule, one.reading), []).append(one)
     first: list[Candidate] = []
     for group, several in groups.items():
-        kept = before.get((rule.name, group))
-        taken = next((one for one in several if one.reading.ref == kept), several[0])
-        now[rule.name, group] = taken.reading.ref
-        first.append(taken)
+        taken = chosen.setdefault((rule.name, group), several[0].reading.ref)
         for one in several:
-            if one is not taken:
-                put_off(one, f"pid {taken.reading.ref.pid} goes first")
+            if one.reading.ref == taken:
+                first.append(one)
+            else:
+                put_off(one, f"pid {taken.pid} goes first")
     return sorted(first, key=Candidate.order)

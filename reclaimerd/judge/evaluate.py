@@ -100,7 +100,7 @@ def evaluate(
         for rule in policy.rules
     }
     due = tuple(_candidates(subjects, policy, (answers, reasons), snapshot, context))
-    choice = choose(due, past.chosen)
+    choice = choose(due, past.chosen, seen.holding | seen.unknown)
     reasons.update(choice.put_off)
     verdicts = tuple(_verdict(subject, policy, reasons) for subject in subjects)
     alike = tuple((subject.ref, subject.alike) for subject in subjects if subject.alike)

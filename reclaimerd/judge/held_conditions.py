@@ -19,6 +19,7 @@ from reclaimerd.judge.conditions import (
 )
 from reclaimerd.judge.series import Key, Series, held_still
 from reclaimerd.judge.trend import trend_of
+from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.policy import AttributionSettings, Rule, RuleKind
 from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.reading import Known, text_of
@@ -51,7 +52,30 @@ def held_condition(rule: Rule, reading: ProcessReading, rows: Sequence[Holder], 
     least_seconds = rule.older_than_seconds
     if least_seconds is not None and reading.age_seconds < least_seconds:
         return DoesNotHold(f"is {_span(reading.age_seconds)} old, not {_span(least_seconds)}")
-    return _together([_on_row(rule, reading, row, basis) for row in rows])
+    answer = _together([_on_row(rule, reading, row, basis) for row in rows])
+    if rule.kind is RuleKind.IDLE and isinstance(answer, Holds):
+        return _use_elsewhere(rule, reading.ref, answer, basis) or answer
+    return answer
+
+
+def _use_elsewhere(rule: Rule, ref: ProcessRef, idle: Holds, basis: Basis) -> Condition | None:
+    """Return why a process that is idle on some GPUs is not idle, or may not be: by its other GPUs.
+
+    Also those that the rule does not concern, or only one source shows: it is the process that would go.
+    """
+    window, unknown = _span(rule.window_seconds), ""
+    for row in basis.snapshot.holders:
+        if row.ref != ref or row.gpu in idle.gpus:
+            continue
+        series = basis.series.get((ref, row.gpu, rule.window_seconds))
+        shares = [point.sm_percent for point in series.points] if series is not None else [None]
+        most = max(share or 0 for share in shares)
+        if rule.idle_percent is None or most > rule.idle_percent:
+            return DoesNotHold(f"used {most} % of {row.gpu} within the last {window}")
+        is_there = figure_of(row, basis.snapshot, basis.listed) is not None
+        if is_there and (None in shares or series is None or not series.is_full):
+            unknown = unknown or f"what it used of {row.gpu} was not known all the last {window}"
+    return UnknownCondition(unknown) if unknown else None
 
 
 def _together(answers: Sequence[Condition]) -> Condition:

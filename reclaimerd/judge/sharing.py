@@ -1,8 +1,8 @@
 """Ask a memory rule about several processes together: all of one workload, or all of one user.
 
-The sum is over the holders that the rule concerns; whoever is protected or exempt is not counted, so
-nobody answers for what another may keep. Only a boundary that its cgroup proves makes a workload:
-anything else counts by itself. Pure.
+The sum is over the holders that the rule concerns; whoever is, or may be, protected or exempt is not
+counted, nor is a GPU that a pod has for itself: nobody answers for what another may keep. Only a boundary
+that its cgroup proves makes a workload: anything else counts by itself. Pure.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,9 @@ from reclaimerd.judge.conditions import (
 )
 from reclaimerd.judge.gate_context import boundary_key
 from reclaimerd.judge.held_conditions import Basis
+from reclaimerd.judge.protections import exe_doubt
 from reclaimerd.judge.subjects import JudgeContext, Subject, is_leaving
+from reclaimerd.judge.unallocated import counted_rows
 from reclaimerd.model.identity import GpuUuid, ProcessRef
 from reclaimerd.model.policy import Per, Rule
 from reclaimerd.model.process import ProcessReading
@@ -60,6 +62,10 @@ def shared_answers(
             answers[subject.ref] = UnknownCondition(subject.doubt)
         elif subject.spared is not None:
             answers[subject.ref] = DoesNotHold("it is protected, and not counted")
+        elif subject.alike or exe_doubt(subject.reading):
+            answers[subject.ref] = UnknownCondition(
+                f"it may be protected, and is not counted: {subject.doubt}"
+            )
         else:
             concerned = concerned_of(rule, subject.reading, subject.rows, basis.snapshot, context)
             member = Member(subject.reading, concerned.rows, concerned.unknown)
@@ -68,7 +74,20 @@ def shared_answers(
         answer = _group_answer(rule, group, members, basis)
         for member in members:
             answers[member.reading.ref] = _own(answer, member, basis)
+        counted = _counted(rule, members, basis) if isinstance(answer, Holds) else members
+        if counted != members and counted:
+            answer = _group_answer(rule, group, counted, basis)
+            for member in counted:
+                answers[member.reading.ref] = _own(answer, member, basis)
     return answers
+
+
+def _counted(rule: Rule, members: Iterable[Member], basis: Basis) -> list[Member]:
+    """Return those who hold something that no pod has, or may have, for itself, with that alone."""
+    counted = [
+        replace(member, rows=counted_rows(rule, member.reading, member.rows, basis)) for member in members
+    ]
+    return [member for member in counted if member.rows]
 
 
 def _group_answer(rule: Rule, group: str, members: Sequence[Member], basis: Basis) -> Answer:

@@ -61,9 +61,7 @@ def spared_as_given(rule: Rule, reading: ProcessReading, condition: Holds, basis
     Only rules about memory leave something out: what a pod fills a GPU of its own with is its own affair,
     unless the rule says `even_if_allocated`. In a pod where that can't be known the condition is unknown.
     """
-    if rule.kind not in OF_MEMORY or rule.even_if_allocated:
-        return condition
-    if reading.workload.kind is not WorkloadKind.POD:
+    if not _leaves_alone(rule, reading):
         return condition
     snapshot, terms = basis.snapshot, terms_of(None, basis.attribution)
     answers = {gpu: allocation_of(reading, gpu, snapshot, snapshot.at, terms) for gpu in condition.gpus}
@@ -75,6 +73,22 @@ def spared_as_given(rule: Rule, reading: ProcessReading, condition: Holds, basis
     if doubt:
         return UnknownCondition(f"{condition.text}; whether it has the GPU for itself is not known: {doubt}")
     return replace(condition, gpus=left)
+
+
+def counted_rows(
+    rule: Rule, reading: ProcessReading, rows: Sequence[Holder], basis: Basis
+) -> tuple[Holder, ...]:
+    """Return what counts of a process in a sum: not what it has, or may have, for itself alone."""
+    if not _leaves_alone(rule, reading):
+        return tuple(rows)
+    snapshot, terms = basis.snapshot, terms_of(None, basis.attribution)
+    answers = [(row, allocation_of(reading, row.gpu, snapshot, snapshot.at, terms)) for row in rows]
+    return tuple(row for row, one in answers if not (one.exclusive or one.ruling is AllocationRuling.UNKNOWN))
+
+
+def _leaves_alone(rule: Rule, reading: ProcessReading) -> bool:
+    """Tell whether a rule leaves alone what this process was given for itself."""
+    return rule.kind in OF_MEMORY and not rule.even_if_allocated and reading.workload.kind is WorkloadKind.POD
 
 
 def allocations_for(

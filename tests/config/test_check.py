@@ -95,6 +95,8 @@ def test_a_sound_file_has_no_fault(tmp_path: Path, text: str) -> None:
         (IDLE.replace("= 5", "= 51"), 4, "rule[0].idle", "is not idle"),
         (IDLE.replace("idle = 5", ""), 1, "rule[0].idle", "no share"),
         (AGE.replace('older_than = "1h"', ""), 1, "rule[0].older_than", "no age"),
+        (AGE + "even_if_allocated = false", 5, "rule[0].even_if_allocated", "not known"),
+        (IDLE + "even_if_allocated = false", 5, "rule[0].even_if_allocated", "not known"),
         (AGE + 'mode = "enforce"', 1, "rule[0].match", "an enforcing age rule needs a match"),
         (AGE + 'avoid = { user = ["nobody-here"] }', 5, "rule[0].avoid.user[0]", "no user"),
         (RULE + 'grace = "0s"', 4, "rule[0].grace", "zero"),

@@ -56,9 +56,17 @@ def test_one_that_overreaches_holds_another_gpu_than_its_own() -> None:
 
 
 def test_a_container_that_the_list_never_names_is_judged_by_its_pod() -> None:
-    """An init or debug container of a pod with GPUs, on a GPU that is not the pod's."""
-    answer = asked(a_view(given("main", GPU_B)), a_pod_process(container="debugger-x"))
+    """An init or debug container of a pod with GPUs, on a GPU that another pod was given."""
+    view = a_view(given("main", GPU_B), given("main", GPU_A, pod="other-0"))
+    answer = asked(view, a_pod_process(container="debugger-x"))
     assert answer.ruling is AllocationRuling.UNALLOCATED
+
+
+def test_an_init_container_may_have_more_gpus_than_its_pods_others() -> None:
+    """What an init container was given is never in the list: on a GPU that is nobody's it is UNKNOWN."""
+    answer = asked(a_view(given("main", GPU_B), OTHERS), a_pod_process(container="fetch-model"))
+    assert answer.ruling is AllocationRuling.UNKNOWN
+    assert answer.text.endswith("is not in the kubelet's list, and nobody else was given this GPU")
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from reclaimerd.model.verdict import Ruling, Sustained
 from tests.builders import (
     GIB,
     GPU_A,
+    GPU_B,
     MONO,
     a_gpu,
     a_holder,
@@ -366,6 +367,47 @@ def test_on_two_gpus_what_holds_on_one_holds() -> None:
     assert Watching(OLD).last(only_b)[0] is Ruling.UNDETERMINED
     nobody = replace(OLD, match=replace(OLD.match, uids=((5, 5),)))
     assert Watching(nobody).last(look)[1] == "the rule does not concern it"
+
+
+@pytest.mark.parametrize("match", [{}, {"gpus": (GPU_A,)}])
+@pytest.mark.parametrize(
+    ("other", "ruling", "text"),
+    [
+        ({"sm": 90}, Ruling.WATCH, f"used 90 % of {GPU_B} within the last 1.7 min"),
+        ({"sm": None}, Ruling.UNDETERMINED, f"what it used of {GPU_B} was not known all the last 1.7 min"),
+        ({"sm": 90, "node": False}, Ruling.WATCH, f"used 90 % of {GPU_B} within the last 1.7 min"),
+        ({"sm": 0}, Ruling.RECLAIM, f"used at most 0 % of {GPU_A}"),
+        ({"listed": False}, Ruling.RECLAIM, f"used at most 0 % of {GPU_A}"),
+    ],
+)
+def test_who_works_on_another_gpu_is_not_idle(
+    match: dict[str, Any], other: dict[str, Any], ruling: Ruling, text: str
+) -> None:
+    """A small context on A beside work on B, as a rank of a training job has, also by a rule about A alone.
+
+    It is the process that would go. An open node of a GPU without a context says nothing.
+    """
+    rule = replace(IDLE, match=replace(IDLE.match, **match))
+    found = Watching(rule).last(*[on_both(look, **other) for look in looks(WINDOW)])
+    assert found[0] is ruling
+    assert text in found[1]
+
+
+def test_a_context_that_was_just_made_elsewhere_is_unknown() -> None:
+    """Nobody saw what it used of the other GPU over the whole window."""
+    both = [on_both(look, sm=0) for look in looks(20, MONO + WINDOW - 20)]
+    ruling, text = Watching(IDLE).last(*looks(WINDOW - 22), *both)
+    assert ruling is Ruling.UNDETERMINED
+    assert f"what it used of {GPU_B} was not known" in text
+
+
+def on_both(look: Snapshot, *, sm: int | None = None, node: bool = True, listed: bool = True) -> Snapshot:
+    """Return a look at a process that holds GPU B as well."""
+    share = Absent("MIG") if sm is None else Known(sm)
+    rows = [a_row(sm_percent=share)] if listed else []
+    used = Known(8 * GIB) if listed else Absent("NVML does not list it")
+    holder = a_holder(look.processes[100], GPU_B, node=node, listed=listed, used_bytes=used)
+    return replace(look, gpus=(*look.gpus, a_gpu(GPU_B, processes=rows)), holders=(*look.holders, holder))
 
 
 @given(st.data())

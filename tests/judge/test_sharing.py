@@ -215,6 +215,56 @@ def test_the_chosen_one_stays_the_chosen_one() -> None:
     assert taken(alone) == [102]
 
 
+@pytest.mark.parametrize("doubt", ["figure", "reading", "identity", "pause"])
+def test_a_look_that_can_not_tell_makes_nobody_else_the_chosen_one(doubt: str) -> None:
+    """The chosen one has shrunk below another meanwhile: it stays, so that not both are made to go."""
+    rule = replace(JOB, for_seconds=2.0, readings=2)
+    looks = [host(member(101, 9), member(102, 8), at=MONO + 2 * step) for step in range(2)]
+    odd = host(member(101, 7), member(102, 12), at=MONO + 4)
+    match doubt:
+        case "figure":
+            odd = replace(odd, gpus=(replace(odd.gpus[0], memory=Unreadable("hung")),))
+        case "reading":
+            odd = replace(odd, processes={102: odd.processes[102]}, unreadable={101: "hung"})
+        case "identity":
+            nameless = replace(odd.processes[101], exe=Unreadable("hung"))
+            odd = replace(odd, processes={**odd.processes, 101: nameless})
+        case _:
+            odd = replace(odd, at=MONO + 60)
+    after = [host(member(101, 7), member(102, 12), at=odd.at + 2 * step) for step in (1, 2, 3)]
+    kept: tuple[Sustained, ...] = ()
+    past = Past()
+    found = []
+    for look in (*looks, odd, *after):
+        evaluation = evaluate(look, a_policy(rule), kept, CONTEXT, past)
+        past, kept = evaluation.past, evaluation.sustained
+        found.append(taken(evaluation))
+    assert found[1] == found[-1] == [101]
+    assert all(102 not in one for one in found)
+
+
+def test_a_group_that_is_under_its_cap_again_chooses_anew() -> None:
+    """The choice ends when the rule is known not to hold any more."""
+    past, kept = Past(), tuple[Sustained, ...]()
+    for sizes, expected in (((9, 6), [101]), ((3, 6), []), ((3, 9), [102])):
+        found = evaluate(
+            host(member(101, sizes[0]), member(102, sizes[1])), a_policy(JOB), kept, CONTEXT, past
+        )
+        past = found.past
+        assert taken(found) == expected
+
+
+@pytest.mark.parametrize(
+    "doubtful", [{"comm": "Xorg"}, {"exe": Unreadable("hung")}, {"exe_file": Unreadable("hung")}]
+)
+def test_who_may_be_protected_is_not_counted(doubtful: dict[str, Any]) -> None:
+    """Nobody answers for what a program holds that looks protected, or that can't be named."""
+    found = judged(host(member(101, 40, **doubtful), member(102, 6)), USER)
+    assert rulings(found) == {101: Ruling.UNDETERMINED, 102: Ruling.WATCH}
+    assert "may be protected, and is not counted" in text_of(found, 101)
+    assert taken(judged(host(member(101, 40, **doubtful), member(102, 11)), USER)) == [102]
+
+
 def test_for_is_the_whole_groups() -> None:
     """The second does not begin to wait only when the first is gone, but needs its full time as well."""
     rule = replace(JOB, for_seconds=10.0, readings=2)

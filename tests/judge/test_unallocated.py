@@ -12,6 +12,7 @@ from reclaimerd.model.allocation import AllocationView
 from reclaimerd.model.policy import (
     AttributionSettings,
     GpuSpan,
+    Per,
     Policy,
     Rule,
     RuleKind,
@@ -162,6 +163,23 @@ def test_of_two_gpus_the_one_of_its_own_is_left_out() -> None:
     assert (verdict.ruling, verdict.gpus) == (Ruling.RECLAIM, (GPU_B,))
     together = a_rule(span=GpuSpan.ALL, above=10 * GIB)
     assert ruling_on(judged(snapshot, together), THIEF)[0] is Ruling.WATCH
+
+
+@pytest.mark.parametrize("view", [a_view(given("worker", GPU_A), OTHERS), a_view()])
+@pytest.mark.parametrize("span", GpuSpan)
+def test_nobody_answers_in_a_sum_for_what_a_pod_has_or_may_have_for_itself(
+    view: AllocationView, span: GpuSpan
+) -> None:
+    """A process of the same uid outside the pod, small by itself: only what others hold too counts."""
+    unit = a_process(102)
+    rule = a_rule("sum", per=Per.USER, span=span, above=12 * GIB)
+    found = judged(with_list([THIEF, unit], view), rule)
+    assert ruling_on(found, unit)[0] is Ruling.WATCH
+    assert ruling_on(found, THIEF)[0] is not Ruling.RECLAIM
+    counting = judged(with_list([THIEF, unit], view), replace(rule, even_if_allocated=True))
+    assert Ruling.RECLAIM in {verdict.ruling for verdict in counting.verdicts}
+    both = judged(with_list([THIEF, unit, a_process(103)], view), rule)
+    assert sorted(one.ref.pid for one in both.verdicts if one.ruling is Ruling.RECLAIM) == [102]
 
 
 def test_the_record_has_the_evidence_once() -> None:
