@@ -13,6 +13,8 @@ from reclaimerd.model.policy import FaultDomain
 from reclaimerd.model.snapshot import Snapshot
 
 _STUCK = frozenset({Leaving.STUCK_BLOCKED, Leaving.STUCK_SPINNING})
+_DRIVERS = frozenset({FaultDomain.DRIVER, FaultDomain.HARDWARE})
+"""Whose fault it is, where it happens inside the driver: its own, or that of a GPU it waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,4 +49,4 @@ def _blocked_at(look: KernelLook) -> str:
 
 
 def _stuck_in_driver(plight: Plight) -> bool:
-    return plight.leaving in _STUCK and plight.fault_domain is FaultDomain.DRIVER and bool(plight.signature)
+    return plight.leaving in _STUCK and plight.fault_domain in _DRIVERS and bool(plight.signature)

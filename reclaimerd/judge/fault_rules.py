@@ -7,6 +7,8 @@ for one, whatever the rule lists, and a doubt asks for nothing.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from reclaimerd.judge.conditions import MOST_GAP_INTERVALS
+from reclaimerd.judge.evaluate import effective_mode
 from reclaimerd.judge.gpu_fault import fault_of
 from reclaimerd.model.fault import FaultClass, FaultSource, GpuFault
 from reclaimerd.model.identity import GpuUuid
@@ -16,9 +18,6 @@ from reclaimerd.model.reading import Known
 from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.verdict import Ruling
 
-_MODES = (Mode.OBSERVE, Mode.DRY_RUN, Mode.ENFORCE)
-_MOST_GAP_INTERVALS = 3
-"""A longer gap between two looks starts every `for` anew, as it does for memory rules."""
 _NOT_OURS_TO_MEND = frozenset({FaultClass.UNKNOWN, FaultClass.OTHER})
 
 
@@ -66,7 +65,7 @@ def evaluate_faults(
     gpus = _gpus(snapshot, ledger) if policy.fault_rules else ()
     faults = {gpu: fault_of(gpu, snapshot, ledger) for gpu in gpus}
     for rule in policy.fault_rules:
-        mode = min(policy.mode, rule.mode, key=_MODES.index)
+        mode = effective_mode(policy, rule)
         for gpu, fault in faults.items():
             if rule.gpus and gpu not in rule.gpus:
                 continue
@@ -138,7 +137,7 @@ def _span(
     answer: _Condition, kept: FaultSpan | None, now: float, interval_seconds: float
 ) -> FaultSpan | None:
     """Return since when it holds: an unknown look counts for nothing, a long gap starts anew."""
-    if kept is not None and not 0 <= now - kept.last <= _MOST_GAP_INTERVALS * interval_seconds:
+    if kept is not None and not 0 <= now - kept.last <= MOST_GAP_INTERVALS * interval_seconds:
         kept = None
     if answer.holds:
         return FaultSpan(now if kept is None else kept.since, now)

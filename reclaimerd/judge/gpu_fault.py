@@ -7,6 +7,7 @@ is blocked inside the driver is unknown, and unknown never leads to an automatic
 from typing import assert_never
 
 from reclaimerd.judge.driver_blocks import driver_blocks
+from reclaimerd.judge.standing_xids import address_of
 from reclaimerd.model.fault import FaultClass, FaultSource, GpuFault
 from reclaimerd.model.identity import GpuUuid
 from reclaimerd.model.ledger import Ledger
@@ -32,12 +33,6 @@ _LOST_WORDS = ("gpu is lost", "fallen off the bus", "fell off the bus")
 """NVML error 15 (GPU_IS_LOST), and the kernel log's words for the same."""
 
 
-def pci_of(address: str) -> str:
-    """Return a PCI address as the kernel writes it, `0000:3b:00.0`, from NVML's `00000000:3B:00.0`."""
-    domain, separator, rest = address.lower().partition(":")
-    return f"{domain[-4:]}{separator}{rest}"
-
-
 def fault_of(uuid: GpuUuid, snapshot: Snapshot, ledger: Ledger) -> GpuFault:
     """Return what ails one GPU by every source, the gravest first; a GPU that was not seen is unknown."""
     sources = (
@@ -58,10 +53,10 @@ def _by_device(uuid: GpuUuid, snapshot: Snapshot) -> tuple[Source, ...]:
     texts = [f"the driver says: {why}" for why in _lost_texts(gpu)]
     facts = snapshot.reset_facts
     if facts is not None and isinstance(facts.kernel, Known):
-        address = pci_of(gpu.pci_address)
-        if address in {pci_of(missing) for missing in facts.kernel.value.missing}:
+        address = address_of(gpu.pci_address)
+        if address in {address_of(missing) for missing in facts.kernel.value.missing}:
             texts.append(f"its PCI device {address} is gone")
-        elif address not in {pci_of(present) for present in facts.kernel.value.present}:
+        elif address not in {address_of(present) for present in facts.kernel.value.present}:
             text = f"the driver is not bound to its PCI device {address}"
             return (*_lost(texts), (FaultSource.DEVICE, FaultClass.UNKNOWN, text))
     return _lost(texts)

@@ -7,7 +7,7 @@ What the kernel itself holds has no process: it is named, and never unloaded by 
 from typing import assert_never
 
 from reclaimerd.judge.gate_context import GateContext
-from reclaimerd.judge.gpu_fault import pci_of
+from reclaimerd.judge.standing_xids import address_of
 from reclaimerd.model.policy import Policy
 from reclaimerd.model.process import ProcessReading, WorkloadKind
 from reclaimerd.model.reading import Absent, Known, Reading, Unreadable
@@ -151,11 +151,10 @@ def _count_reasons(module: ModuleUse, users: int, opens: Reading[int]) -> tuple[
         mend = "end what displays, or moves memory, through it; reclaimerd unloads no module"
         return (Reason(ReasonKind.KERNEL_CLIENT, text, mend),)
     match opens:
-        case Unreadable(why=why):
-            text = f"how many descriptors account for the uses of {module.name} can't be read: {why}"
+        case Unreadable(why=why) | Absent(why=why):
+            # A count with nothing to hold it against says nothing, whyever that is.
+            text = f"how many descriptors account for the uses of {module.name} is not known: {why}"
             return (Reason(ReasonKind.UNREADABLE, text, "look again"),)
-        case Absent():
-            return ()
         case Known(value=seen):
             if users <= seen:
                 return ()
@@ -167,12 +166,12 @@ def _count_reasons(module: ModuleUse, users: int, opens: Reading[int]) -> tuple[
 
 
 def _display_reasons(facts: KernelFacts, gpus: tuple[GpuReading, ...]) -> tuple[Reason, ...]:
-    by_address = {pci_of(gpu.pci_address): gpu.uuid for gpu in gpus}
+    by_address = {address_of(gpu.pci_address): gpu.uuid for gpu in gpus}
     mend = "move the display or console to another GPU; reclaimerd unloads no module"
     return tuple(
         Reason(ReasonKind.KERNEL_CLIENT, f"a display uses it: {display.text}", mend, gpu=by_address[address])
         for display in facts.displays
-        if (address := pci_of(display.pci_address)) in by_address
+        if (address := address_of(display.pci_address)) in by_address
     )
 
 

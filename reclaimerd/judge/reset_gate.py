@@ -11,6 +11,7 @@ from reclaimerd.judge.reset_clients import kernel_reasons, unit_reasons
 from reclaimerd.judge.reset_holders import Asked, blocked_reasons, holder_reasons, listed_reasons
 from reclaimerd.judge.reset_peers import Alone, Joint, Unknown, group_of
 from reclaimerd.judge.reset_state import (
+    device_reasons,
     driver_reasons,
     facts_reasons,
     fault_reasons,
@@ -65,10 +66,9 @@ def last_reasons(gpus: tuple[GpuUuid, ...], context: GateContext) -> tuple[Reaso
         mend = "remove the file when acts may go on"
         reasons.append(Reason(ReasonKind.HOLD, f"the file {context.hold_file} says hold", mend))
     for gpu in gpus:
-        if context.snapshot.gpu(gpu) is None:
-            reasons.append(_not_seen(gpu))
         reasons += holder_reasons(Asked(gpu, last=True), context)
-        reasons += [one for one in fault_reasons(gpu, context) if one.kind is ReasonKind.GPU_LOST]
+        seen = context.snapshot.gpu(gpu) is not None
+        reasons += device_reasons(gpu, context) if seen else (_not_seen(gpu),)
     reasons += [
         *_blocked(reasons, context),
         *scan_reasons(context.snapshot),

@@ -162,8 +162,9 @@ def _keeps_persistence(reading: ProcessReading, asked: Asked, context: GateConte
 def blocked_reasons(context: GateContext, told: frozenset[ProcessRef]) -> tuple[Reason, ...]:
     """Return every task blocked inside the driver, whatever GPU it is for; `told` have their reason."""
     mend = "wait until it returns; one that does not needs a reboot of the node"
+    why = "whatever GPU that is for, the driver's locks are of all: a reset would wait behind it"
     return tuple(
-        Reason(ReasonKind.DRIVER_BLOCKED, f"pid {block.ref.pid}: {block.text}", mend, (block.ref,))
+        Reason(ReasonKind.DRIVER_BLOCKED, f"pid {block.ref.pid}: {block.text}; {why}", mend, (block.ref,))
         for block in driver_blocks(context.snapshot)
         if block.ref not in told
     )

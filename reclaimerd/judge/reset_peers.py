@@ -8,7 +8,7 @@ the Fabric Manager runs. Later ones go alone. What can't be read is unknown, and
 from dataclasses import dataclass
 from typing import assert_never
 
-from reclaimerd.judge.gpu_fault import pci_of
+from reclaimerd.judge.standing_xids import address_of
 from reclaimerd.model.identity import GpuUuid
 from reclaimerd.model.reading import Absent, Known, Reading, Unreadable
 from reclaimerd.model.reset_facts import Generation, GpuFacts, NvLinks, ResetFacts
@@ -123,7 +123,7 @@ def _connected(own: GpuFacts, facts: ResetFacts) -> Group:
     blind = _blind(facts)
     if blind is not None:
         return blind
-    by_address = {pci_of(gpu.pci_address): gpu for gpu in _all_gpus(facts)}
+    by_address = {address_of(gpu.pci_address): gpu for gpu in _all_gpus(facts)}
     switched = [gpu for gpu in by_address.values() if gpu.uuid in _switched(facts)]
     joined: dict[GpuUuid, None] = {}
     ahead = [own]
@@ -133,7 +133,7 @@ def _connected(own: GpuFacts, facts: ResetFacts) -> Group:
             continue
         joined[gpu.uuid] = None
         links = _links(gpu)
-        peers = [pci_of(peer) for peer in links.peers] if isinstance(links, NvLinks) else []
+        peers = [address_of(peer) for peer in links.peers] if isinstance(links, NvLinks) else []
         strangers = [peer for peer in peers if peer not in by_address]
         if strangers:
             return Unknown(f"NVLink joins {gpu.uuid} with {strangers[0]}, which is no GPU that was seen")
@@ -148,4 +148,6 @@ def _connected(own: GpuFacts, facts: ResetFacts) -> Group:
 def _names(gpu: GpuFacts, other: GpuFacts) -> bool:
     """Tell whether the other one names this GPU as its peer: a link counts from either end."""
     links = _links(other)
-    return isinstance(links, NvLinks) and pci_of(gpu.pci_address) in {pci_of(peer) for peer in links.peers}
+    return isinstance(links, NvLinks) and address_of(gpu.pci_address) in {
+        address_of(peer) for peer in links.peers
+    }

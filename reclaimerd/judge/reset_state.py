@@ -1,7 +1,7 @@
 """Say what the GPU's own state and the ledger have against its reset; each unreadable field is a reason.
 
-Absent fields refuse nothing. A state that only looks odd (100 % busy or memory with nobody on it)
-neither refuses a reset nor asks for one.
+Absent fields refuse nothing, but the two without which no reset can be verified. A state that only looks
+odd (100 % busy or memory with nobody on it) neither refuses a reset nor asks for one.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from reclaimerd.judge.gate_context import GateContext
 from reclaimerd.judge.gpu_fault import Source, fault_of
 from reclaimerd.model.fault import FaultClass, FaultSource
 from reclaimerd.model.identity import GpuUuid, ProcessRef
-from reclaimerd.model.reading import Known, Reading, Unreadable
+from reclaimerd.model.reading import Known, Reading, Unreadable, text_of
 from reclaimerd.model.reset_facts import GpuFacts, Virtualisation
 from reclaimerd.model.snapshot import DriverState, GpuProcess, GpuReading, Snapshot
 from reclaimerd.model.step import Reason, ReasonKind
@@ -42,12 +42,21 @@ def scan_reasons(snapshot: Snapshot) -> tuple[Reason, ...]:
 
 def fault_reasons(uuid: GpuUuid, context: GateContext) -> tuple[Reason, ...]:
     """Return each fault of this GPU that a reset does not mend, or that is not known."""
-    fault = fault_of(uuid, context.snapshot, context.ledger)
+    return tuple(_fault_reason(uuid, source, context.snapshot) for source in _unmended(uuid, context))
+
+
+def device_reasons(uuid: GpuUuid, context: GateContext) -> tuple[Reason, ...]:
+    """Return those of them that need no word of the driver: the device is lost, or another driver has it."""
     return tuple(
         _fault_reason(uuid, source, context.snapshot)
-        for source in fault.sources
-        if source[1] >= FaultClass.UNKNOWN
+        for source in _unmended(uuid, context)
+        if source[0] is FaultSource.DEVICE or source[1] is FaultClass.LOST
     )
+
+
+def _unmended(uuid: GpuUuid, context: GateContext) -> tuple[Source, ...]:
+    fault = fault_of(uuid, context.snapshot, context.ledger)
+    return tuple(source for source in fault.sources if source[1] >= FaultClass.UNKNOWN)
 
 
 def _fault_reason(uuid: GpuUuid, source: Source, snapshot: Snapshot) -> Reason:
@@ -66,13 +75,19 @@ def _fault_reason(uuid: GpuUuid, source: Source, snapshot: Snapshot) -> Reason:
 
 def reading_reasons(gpu: GpuReading, targets: frozenset[ProcessRef]) -> tuple[Reason, ...]:
     """Return what can't be read of a GPU in every pass, and what MIG has against a reset."""
-    fields: tuple[tuple[str, Reading[object]], ...] = (
+    compared: tuple[tuple[str, Reading[object]], ...] = (
         ("process list", gpu.processes),
         ("memory", gpu.memory),
+    )
+    modes: tuple[tuple[str, Reading[object]], ...] = (
         ("MIG mode", gpu.mig),
         ("persistence mode", gpu.persistence),
     )
-    return _unreadable(gpu.uuid, fields) + _mig_reasons(gpu, targets)
+    return (
+        *_not_known(gpu.uuid, compared),
+        *_unreadable(gpu.uuid, modes),
+        *_mig_reasons(gpu, targets),
+    )
 
 
 def facts_reasons(facts: GpuFacts, gpu: GpuReading) -> tuple[Reason, ...]:
@@ -154,6 +169,19 @@ def _unreadable(uuid: GpuUuid, fields: Iterable[tuple[str, Reading[object]]]) ->
         Reason(ReasonKind.UNREADABLE, f"the {name} of {uuid} is unreadable: {field.why}", gpu=uuid)
         for name, field in fields
         if isinstance(field, Unreadable)
+    )
+
+
+def _not_known(uuid: GpuUuid, fields: Iterable[tuple[str, Reading[object]]]) -> tuple[Reason, ...]:
+    """Return which of the fields that the verdict after a reset needs are not there, for whatever cause."""
+    return tuple(
+        Reason(
+            ReasonKind.UNREADABLE,
+            f"the {name} of {uuid} is {text_of(field)}: without it no reset can be verified",
+            gpu=uuid,
+        )
+        for name, field in fields
+        if not isinstance(field, Known)
     )
 
 

@@ -2,9 +2,9 @@
 
 from typing import assert_never
 
-from reclaimerd.judge.gpu_fault import pci_of
 from reclaimerd.judge.proof import tolerance_bytes
 from reclaimerd.judge.reset_holders import is_gone
+from reclaimerd.judge.standing_xids import address_of
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.reading import Absent, Known, Reading, Unreadable
 from reclaimerd.model.reset_run import GpuBefore, ResetRun
@@ -56,7 +56,7 @@ def _presence(gpu: GpuReading, snapshot: Snapshot) -> tuple[str, ...]:
     facts = snapshot.reset_facts
     if facts is None or not isinstance(facts.kernel, Known):
         return ("whether its PCI device is there was not read",)
-    if pci_of(gpu.pci_address) in {pci_of(present) for present in facts.kernel.value.present}:
+    if address_of(gpu.pci_address) in {address_of(present) for present in facts.kernel.value.present}:
         return ()
     return (f"its PCI device {gpu.pci_address} is not there, or the driver is not bound to it",)
 
@@ -103,7 +103,7 @@ def _xids(gpu: GpuReading, run: ResetRun, snapshot: Snapshot, ledger: Ledger) ->
     fresh = {
         line.code
         for line in snapshot.kernel_news.xids
-        if pci_of(line.pci) == pci_of(gpu.pci_address) and (since is None or line.seq > since)
+        if address_of(line.pci) == address_of(gpu.pci_address) and (since is None or line.seq > since)
     }
     return tuple(f"the kernel log has a new Xid {code}" for code in sorted(standing | fresh))
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from reclaimerd.judge.driver_blocks import driver_blocks
-from reclaimerd.judge.gpu_fault import ACTIONS, fault_of, pci_of
+from reclaimerd.judge.gpu_fault import ACTIONS, fault_of
 from reclaimerd.model.fault import FaultClass, FaultSource, StandingXid
 from reclaimerd.model.identity import GpuUuid
 from reclaimerd.model.kernel import Leaving, Plight, TaskCondition
@@ -101,6 +101,15 @@ def test_a_missing_pci_device_is_a_lost_gpu() -> None:
     assert of(ready(kernel=Unreadable("hung"))) is FaultClass.NONE
 
 
+def test_a_neighbour_of_the_same_number_in_another_domain_is_another_device() -> None:
+    """A domain of five digits is no less a domain: what is there or gone at 0000 says nothing of 10000."""
+    far = a_gpu(pci_address="00010000:00:00.0")
+    assert of(with_kernel(a_snapshot(gpus=(far,)), present=("10000:00:00.0",))) is FaultClass.NONE
+    near = with_kernel(a_snapshot(gpus=(far,)), present=("0000:00:00.0",))
+    assert of(near) is FaultClass.UNKNOWN
+    assert of(with_kernel(a_snapshot(gpus=(far,)), present=(), missing=("10000:00:00.0",))) is FaultClass.LOST
+
+
 def test_a_device_without_our_driver_is_unknown() -> None:
     """There, but bound to another driver or none: not lost, and nobody can say what a reset would do."""
     assert of(with_kernel(present=(), missing=())) is FaultClass.UNKNOWN
@@ -119,6 +128,18 @@ def test_an_action_read_while_a_task_is_blocked_in_the_driver_is_unknown(action:
     snapshot = replace(with_gpu(recovery_action=Known(action)), kernel={200: look})
     assert of(snapshot) is FaultClass.UNKNOWN
     assert of(replace(snapshot, exited=frozenset({look.ref}))) is ACTIONS[action]
+
+
+@pytest.mark.parametrize("leaving", [Leaving.STUCK_BLOCKED, Leaving.STUCK_SPINNING])
+@pytest.mark.parametrize("domain", [FaultDomain.DRIVER, FaultDomain.HARDWARE])
+def test_who_is_stuck_in_the_driver_for_its_hardware_blocks_too(
+    leaving: Leaving, domain: FaultDomain
+) -> None:
+    """A spin in wait of the GPU's firmware shows no D and no stack, and is inside the driver all the same."""
+    plight = a_plight(leaving=leaving, fault_domain=domain)
+    snapshot = replace(with_gpu(recovery_action=Known(RecoveryAction.NONE)), plights={a_ref(): plight})
+    assert [block.ref for block in driver_blocks(snapshot)] == [a_ref()]
+    assert of(snapshot) is FaultClass.UNKNOWN
 
 
 def test_who_is_blocked_in_the_driver() -> None:
@@ -148,8 +169,3 @@ def test_other_plights_block_nothing(change: dict[str, Any]) -> None:
     assert "uvm-spin" in driver_blocks(a_snapshot(plights={a_ref(): silent}))[0].text
     gone = frozenset({a_ref()})
     assert driver_blocks(a_snapshot(plights={a_ref(): silent}, exited=gone)) == ()
-
-
-def test_addresses_are_compared_as_the_kernel_writes_them() -> None:
-    """NVML's eight digits and capitals are the kernel's four and small letters."""
-    assert pci_of("00000000:3B:00.0") == pci_of("0000:3b:00.0") == "0000:3b:00.0"

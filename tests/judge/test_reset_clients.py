@@ -216,9 +216,12 @@ def test_a_use_that_nobody_accounts_for_refuses(name: str) -> None:
     used = modules(**{name: ModuleUse(name, Known(4), ("on_top",))})
     assert kinds(with_kernel(modules=used, opens=Known(2))) == [ReasonKind.KERNEL_CLIENT]
     assert kinds(with_kernel(modules=used, opens=Known(3))) == []
-    blind = kinds(with_kernel(modules=used, opens=Unreadable("hung")))
-    assert set(blind) == {ReasonKind.UNREADABLE}
-    assert kinds(with_kernel(modules=used, opens=Absent("no such count"))) == []
+    for opens in (Unreadable("hung"), Absent("no such count")):
+        blind = kinds(with_kernel(modules=used, opens=opens))
+        assert set(blind) == {ReasonKind.UNREADABLE}
+    uncounted = {one: Absent("this kernel does not count its users") for one in ("nvidia", "nvidia_uvm")}
+    nothing = with_kernel(modules=modules(**uncounted), opens=Absent("no such count"))
+    assert kinds(nothing) == []
 
 
 def test_a_display_of_this_gpu_refuses_and_another_gpus_does_not() -> None:

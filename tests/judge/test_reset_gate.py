@@ -7,12 +7,14 @@ import pytest
 
 from reclaimerd.judge.gates import explain
 from reclaimerd.judge.reset_gate import reset_reasons
+from reclaimerd.judge.reset_verdict import verified
 from reclaimerd.model.identity import GpuUuid, ProcessRef
+from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.process import (
     PF_EXITING,
     PF_POSTCOREDUMP,
 )
-from reclaimerd.model.reading import Absent, Known, Unreadable
+from reclaimerd.model.reading import Absent, Known, Reading, Unreadable
 from reclaimerd.model.snapshot import (
     DeadListing,
     DriverReading,
@@ -35,7 +37,7 @@ from tests.builders import (
     a_snapshot,
     a_task,
 )
-from tests.judge.reset_builders import asking, ready
+from tests.judge.reset_builders import a_run, asking, ready
 
 
 def ask(snapshot: Snapshot, *targets: ProcessRef, gpu: GpuUuid = GPU_A) -> tuple[Reason, ...]:
@@ -153,11 +155,22 @@ def test_rows_of_nvml_that_nobody_accounts_for_refuse() -> None:
     assert "pid 8, which is dead" in reasons[1].text
 
 
-@pytest.mark.parametrize("field", ["processes", "memory", "mig", "recovery_action", "persistence"])
+@pytest.mark.parametrize("field", ["mig", "recovery_action", "persistence"])
 def test_what_must_be_known_refuses_unreadable_and_not_absent(field: str) -> None:
     """An unreadable figure refuses; one that the vendor does not offer refuses nothing."""
     assert kinds(with_gpu(**{field: Unreadable("lost")})) == [ReasonKind.UNREADABLE]
     assert ask(with_gpu(**{field: Absent("not offered")})) == ()
+
+
+@pytest.mark.parametrize("field", ["processes", "memory"])
+@pytest.mark.parametrize("reading", [Unreadable("lost"), Absent("not offered")])
+def test_what_the_verdict_compares_must_be_there(field: str, reading: Reading[Any]) -> None:
+    """A reset that could never be verified would end in a drain: it is refused before anything is stopped."""
+    snapshot = with_gpu(**{field: reading})
+    assert kinds(snapshot) == [ReasonKind.UNREADABLE]
+    assert "no reset can be verified" in ask(snapshot)[0].text
+    assert verified(a_run(), ready(snapshot), Ledger())
+    assert verified(a_run(), ready(with_gpu()), Ledger()) == ()
 
 
 def test_utilisation_need_not_be_known() -> None:

@@ -168,6 +168,9 @@ def test_a_task_blocked_in_the_driver_refuses_on_whatever_gpu() -> None:
     snapshot = replace(ready(), kernel={300: look})
     # What the driver says of the GPU meanwhile is not believed either.
     assert kinds(snapshot) == [ReasonKind.RECOVERY_ACTION, ReasonKind.DRIVER_BLOCKED]
+    text = reset_reasons(GPU_A, frozenset(), asking(snapshot))[-1].text
+    assert text.startswith("pid 300: task 300 (python3) waits in rm_ioctl [nvidia]")
+    assert "whatever GPU" in text
 
 
 def test_an_exit_in_the_driver_is_told_once() -> None:
@@ -312,13 +315,15 @@ def test_the_last_look_sees_tasks_and_gaps(snapshot: Snapshot, kind: ReasonKind)
 
 
 def test_the_last_look_sees_what_the_kernel_holds() -> None:
-    """Busy threads, hidden uses, a device that went, and no word of the kernel at all."""
+    """Busy threads, hidden uses, a device that went or that another driver has, and no word of the kernel."""
     thread = BusyThread(77, "nv_queue", "x [nvidia]")
     assert last(blind(with_kernel(busy_threads=(thread,)))) == [ReasonKind.DEFERRED_CLOSE]
     hidden = modules(nvidia=ModuleUse("nvidia", Known(1)))
     assert last(blind(with_kernel(modules=hidden))) == [ReasonKind.KERNEL_CLIENT]
     gone = with_kernel(present=(), missing=("0000:00:00.0",))
     assert last(blind(gone)) == [ReasonKind.GPU_LOST]
+    taken = with_kernel(present=())
+    assert last(blind(taken)) == [ReasonKind.RECOVERY_ACTION]
     assert last(blind(a_snapshot())) == [ReasonKind.UNREADABLE]
 
 

@@ -99,6 +99,55 @@ def test_a_stuck_one_is_due_after_one_grace() -> None:
     assert isinstance(due_step(a_killed_incident(), a_look(GRACE, a_plight(Leaving.STUCK_SPINNING))), Step)
 
 
+BLOCKED = replace(ME, tasks=(a_task(state="D"),))
+"""Sent SIGKILL, and waits in the kernel where no signal wakes it: its exit has not begun."""
+
+
+def a_blocked_look(seconds: float, leaving: Leaving | None) -> Snapshot:
+    """Return a look this long after the SIGKILL at one without a task in the exit path."""
+    plight = None if leaving is None else replace(a_plight(leaving), condition=TaskCondition.BLOCKED)
+    plights = {} if plight is None else {plight.ref: plight}
+    return a_busy_snapshot(BLOCKED, at=MONO + seconds, plights=plights)
+
+
+@pytest.mark.parametrize(
+    ("leaving", "patience"),
+    [
+        (Leaving.PROGRESSING, GRACE),
+        (Leaving.STUCK_BLOCKED, GRACE),
+        (Leaving.STUCK_SPINNING, GRACE),
+        (Leaving.NO_RELEASE, 5 * GRACE),
+        (Leaving.UNDETERMINED, 5 * GRACE),
+    ],
+)
+def test_one_killed_and_blocked_before_its_exit_has_the_patience_of_an_exit(
+    leaving: Leaving, patience: float
+) -> None:
+    """When the stage's own 60 s are over nobody can say yet that it is stuck: that takes the exit's grace."""
+    incident = a_killed_incident()
+    assert due_step(incident, a_blocked_look(61, leaving)) == Wait(MONO + patience)
+    assert due_step(incident, a_blocked_look(patience - 1, leaving)) == Wait(MONO + patience)
+    assert isinstance(due_step(incident, a_blocked_look(patience, leaving)), Step)
+
+
+@pytest.mark.parametrize("leaving", [None, Leaving.NOT_LEAVING, Leaving.HELD])
+def test_one_that_is_not_on_its_way_out_has_the_stages_patience_only(leaving: Leaving | None) -> None:
+    """Nothing was said of it, nobody asked it to leave, or somebody holds it: no exit is waited for."""
+    incident = a_killed_incident()
+    assert due_step(incident, a_blocked_look(59, leaving)) == Wait(MONO + 60)
+    assert isinstance(due_step(incident, a_blocked_look(60, leaving)), Step)
+
+
+def test_the_plight_of_one_that_is_gone_keeps_nobody_waiting() -> None:
+    """Only the living are waited for."""
+    heir = a_process(300)
+    incident = replace(a_killed_incident(), survivors=(heir.ref,))
+    sent = Attempt(AttemptId("inc-1.2"), Stage.SIGKILL, (heir.ref,), 2.0, Outcome(OutcomeKind.SENT))
+    incident = replace(incident, attempts=(*incident.attempts, sent))
+    look = replace(a_blocked_look(60, Leaving.NO_RELEASE), exited=frozenset({ME.ref}))
+    assert isinstance(due_step(incident, look), Step)
+
+
 def test_the_drain_reason_is_the_signatures_domain() -> None:
     """A stuck task's fault domain comes from where it is stuck."""
     found = drain_reason_of(a_killed_incident(), a_look(GRACE, a_plight(Leaving.STUCK_SPINNING)))
