@@ -3,7 +3,7 @@
 `read_freezers` is for the procfs worker; `ask_freezers` is the main process's end, which reads nothing.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,6 +22,9 @@ class Freezers:
 
 
 _FREEZERS = Decoder(Freezers)
+MOST_CHARACTERS = 12_288
+"""Of one request, which must fit the socket's buffer: users name directories, at up to 4 KiB a path."""
+_TOO_LONG = Unreadable("its cgroup's path is too long to ask about")
 
 
 class Asks(Protocol):
@@ -40,13 +43,29 @@ def read_freezers(cgroups: Sequence[str]) -> object:
 async def ask_freezers(procfs: Asks, readings: Iterable[ProcessReading]) -> Mapping[int, Reading[bool]]:
     """Return whether each process is frozen, by pid; each cgroup is looked at once."""
     texts = {reading.ref.pid: reading.cgroup for reading in readings}
-    cgroups = sorted(set(texts.values()))
-    if not cgroups:
-        return {}
-    answer = await procfs.ask("freezers", {"cgroups": cgroups})
-    if not isinstance(answer, Answered):
-        why = answer.why if isinstance(answer, Silent) else answer.message
-        return dict.fromkeys(texts, Unreadable(why))
-    told = _FREEZERS.from_object(answer.parts[0])
-    found = dict(zip(cgroups, told.frozen, strict=True))
-    return {pid: found[text] for pid, text in texts.items()}
+    found: dict[str, Reading[bool]] = {}
+    for cgroups in _shares(sorted(set(texts.values()))):
+        answer = await procfs.ask("freezers", {"cgroups": cgroups})
+        if isinstance(answer, Answered):
+            told = _FREEZERS.from_object(answer.parts[0])
+            found |= zip(cgroups, told.frozen, strict=True)
+        else:
+            why = answer.why if isinstance(answer, Silent) else answer.message
+            found |= dict.fromkeys(cgroups, Unreadable(why))
+    return {pid: found.get(text, _TOO_LONG) for pid, text in texts.items()}
+
+
+def _shares(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the texts in such shares as one request may be; without those that no request can hold."""
+    share: list[str] = []
+    left = MOST_CHARACTERS
+    for text in texts:
+        if len(text) > MOST_CHARACTERS:
+            continue
+        if len(text) > left:
+            yield share
+            share, left = [], MOST_CHARACTERS
+        share.append(text)
+        left -= len(text)
+    if share:
+        yield share

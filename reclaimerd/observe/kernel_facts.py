@@ -27,8 +27,10 @@ from reclaimerd.observe.open_nodes import NodeFinder, Places
 from reclaimerd.observe.proc_files import PROC, hides_processes, read_text, words_of
 
 RESET_TOOL = "nvidia-smi"
-AGENTS = frozenset({"kubelet", "slurmd", "k3s", "k3s-server", "k3s-agent", "rke2"})
-"""Names of a scheduler's node agent, for a host without systemd to ask."""
+AGENTS = frozenset({"kubelet", "kubelite", "slurmd", "k3s", "k3s-server", "k3s-agent", "rke2"})
+"""Names of a scheduler's node agent: it may run in a container, or under a unit of any name."""
+_DELETED = " (deleted)"
+"""Behind a program's path once its file was replaced: an upgrade, and not yet a restart (proc(5))."""
 _COMM_LENGTH = 15
 _MODESET_MINOR = 254
 _COUNTED = frozenset({"nvidia", "nvidia_uvm"})
@@ -189,7 +191,8 @@ def _name(question: KernelQuestion, directory: int, stat: StatText, walk: _Walk)
         return
     if os.fstat(directory).st_uid != 0:
         return  # without root there is no reset, and no agent of a scheduler
-    program = os.path.basename(os.readlink("exe", dir_fd=directory))  # noqa: PTH119  # below a descriptor
+    path = os.readlink("exe", dir_fd=directory).removesuffix(_DELETED)
+    program = os.path.basename(path)  # noqa: PTH119  # below a descriptor
     if comm in AGENTS and program in AGENTS:
         walk.agents.add(program)
     elif comm == RESET_TOOL and program == RESET_TOOL and stat.pid not in question.ours:

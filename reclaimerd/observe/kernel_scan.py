@@ -10,7 +10,7 @@ at closer. Runs in the procfs worker. It names what it did not look at; entries 
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -228,13 +228,21 @@ def _kernel_thread(look: KernelLook) -> Suspect | None:
 
 def driver_frame(task: KernelTask) -> Frame | None:
     """Return the innermost reliable frame that belongs to a GPU driver's module, None for none."""
-    frames = task.frames.value if isinstance(task.frames, Known) else ()
+    return _driver_frame(task.frames.value if isinstance(task.frames, Known) else ())
+
+
+def _driver_frame(frames: Iterable[Frame]) -> Frame | None:
     return next((one for one in frames if one.reliable and is_driver_module(one.module)), None)
 
 
 def busy_frame(task: KernelTask) -> Frame | None:
     """Return the innermost driver frame of a kernel thread that is not asleep in its main loop."""
-    frame = driver_frame(task)
+    return busy_frame_of(task.frames.value if isinstance(task.frames, Known) else ())
+
+
+def busy_frame_of(frames: Iterable[Frame]) -> Frame | None:
+    """Return the same of a stack; None where its driver frame is the idle loop, or there is none."""
+    frame = _driver_frame(frames)
     return None if frame is None or frame.symbol == IDLE_FRAME else frame
 
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from reclaimerd.host.kernel_text import parse_stack
 from reclaimerd.host.proc_text import StatText, parse_stat, printable
-from reclaimerd.model.kernel import Frame
 from reclaimerd.model.reset_facts import BusyThread
-from reclaimerd.observe.kernel_scan import IDLE_FRAME, KTHREAD_NAMES, is_driver_module
+from reclaimerd.observe.kernel_scan import KTHREAD_NAMES, busy_frame_of
 from reclaimerd.observe.proc_files import read_text, words_of
 
 NOT_SHOWN = "its stack does not show"
@@ -49,7 +48,7 @@ def read_busy_thread(directory: int, stat: StatText) -> BusyThread | str | None:
     """
     ours = stat.comm.startswith(KTHREAD_NAMES)
     try:
-        frame = busy_frame(parse_stack(read_text(directory, f"task/{stat.pid}/stack")))
+        frame = busy_frame_of(parse_stack(read_text(directory, f"task/{stat.pid}/stack")))
     except FileNotFoundError:
         os.stat(f"task/{stat.pid}", dir_fd=directory)  # raises for one that is gone
         frame = None  # a kernel without stacks
@@ -61,9 +60,3 @@ def read_busy_thread(directory: int, stat: StatText) -> BusyThread | str | None:
     if frame is None and ours and stat.state in "RD":
         return BusyThread(stat.pid, printable(stat.comm), f"state {stat.state}, {NOT_SHOWN}")
     return None if frame is None else BusyThread(stat.pid, printable(stat.comm), str(frame))
-
-
-def busy_frame(frames: Iterable[Frame]) -> Frame | None:
-    """Return the innermost frame of a GPU driver, None where that is its idle loop or there is none."""
-    frame = next((one for one in frames if one.reliable and is_driver_module(one.module)), None)
-    return None if frame is None or frame.symbol.endswith(IDLE_FRAME) else frame

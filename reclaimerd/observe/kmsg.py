@@ -35,7 +35,6 @@ class KernelLogReader:
         self._path = path
         self._last = after
         self._skips_old = False
-        self._from_end = after is None
         self._descriptor: int | None = None
         self.fault = ""
         self._open()
@@ -77,13 +76,11 @@ class KernelLogReader:
             return
         self.fault = ""
         self._skips_old = self._last is not None
-        if self._from_end:
-            self._last = self._pass_over(self._descriptor)
-            self._skips_old = False
+        if self._last is None:
+            newest = self._pass_over(self._descriptor)
+            self._last = None if self.fault else newest
         if self.fault:
             self.close()
-        else:
-            self._from_end = False
 
     def _pass_over(self, descriptor: int) -> int | None:
         """Go to the log's end, and return the number of its newest record where that was met on the way."""

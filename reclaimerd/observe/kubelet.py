@@ -28,12 +28,10 @@ def read_kubelet(socket: Path, runtimes: Sequence[Path], seconds: float) -> Kube
     Raises ReclaimerdError when there is no answer, when the socket is not root's, or when the kubelet or
     a runtime was started anew meanwhile: then the list may be half of one.
     """
-    before, missing = _marks(socket, runtimes)
+    before, _ = _marks(socket, runtimes)
     containers = _list(socket, seconds)
-    after, missing_now = _marks(socket, runtimes)
-    if missing != missing_now or [_without_age(mark) for mark in before] != [
-        _without_age(mark) for mark in after
-    ]:
+    after, missing = _marks(socket, runtimes)
+    if [_without_age(mark) for mark in before] != [_without_age(mark) for mark in after]:
         raise ReclaimerdError("the kubelet or a container runtime was started anew while it was asked")
     return KubeletAnswer(tuple(_gpus_alone(one) for one in containers), after, missing)
 

@@ -2,11 +2,15 @@
 
 Open files and not descriptors: a forked child and a duplicate share one, and the module counts it once
 (kcmp(2) tells). Too few only makes a gate refuse; too many would hide somebody. Mappings whose
-descriptor was closed are not counted, for that reason.
+descriptor was closed are not counted, for that reason, nor descriptors that are a path alone (O_PATH):
+anybody can make them, and the driver hears nothing of it.
 """
 
 import functools
+import os
+import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from reclaimerd.model.identity import DeviceNumber
 from reclaimerd.observe.open_nodes import Places
@@ -14,6 +18,9 @@ from reclaimerd.observe.statx import order_of_files
 
 MOST_FILES = 8192
 """Past these the count is not made: a flood of descriptors costs a bounded amount."""
+
+_FLAGS = re.compile(r"^flags:\s*([0-7]+)$", re.MULTILINE)
+"""proc(5), fdinfo: how the file was opened, in octal."""
 
 _Descriptor = tuple[int, int]
 """A task and a descriptor of its table."""
@@ -50,9 +57,13 @@ def _distinct(descriptors: list[_Descriptor]) -> int:
 
 
 def _is_open(one: _Descriptor) -> bool:
+    """Tell whether a descriptor is there and is an open file of the driver's; raises OSError."""
+    task, number = one
     try:
-        return order_of_files(one, one) == 0
-    except ProcessLookupError:
+        text = Path(f"/proc/{task}/fdinfo/{number}").read_text(encoding="ascii", errors="replace")
+        found = _FLAGS.search(text)  # none: nothing says that the driver has opened it
+        return found is not None and not int(found[1], 8) & os.O_PATH and order_of_files(one, one) == 0
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 

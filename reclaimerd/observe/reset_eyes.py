@@ -78,6 +78,10 @@ class ResetEyes:
         if isinstance(units, NoSystemd):
             notes = (*notes, "there is no systemd here: nothing is a unit")
             units = _without_systemd(found)
+        elif isinstance(units, Known) and not isinstance(found, Unreadable):
+            # An agent may run in a container, or under a unit of another name.
+            schedulers = units.value.schedulers or found.agents
+            units = Known(replace(units.value, schedulers=schedulers))
         return ResetFacts(now, gpus, kernel, units, self._hands.tool_fault(), notes)
 
     async def _read_gpus(self, scope: Scope) -> Reading[tuple[GpuFacts, ...]]:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from reclaimerd.host.child import OUTPUT_LIMIT_BYTES, Finished, run_bounded
+from reclaimerd.host.child import OUTPUT_LIMIT_BYTES, Child, Finished, run_bounded
 from reclaimerd.host.files import refuse_unsafe
 from reclaimerd.host.oci_text import JobOwner, parse_job, parse_stepd_job
 from reclaimerd.host.proc_text import parse_status
@@ -87,7 +87,7 @@ class _Kept:
 class JobOwners:
     """Remembers whose a job is while the job is seen; asks for it once, in the background."""
 
-    __slots__ = ("_clock", "_find", "_known", "_patience_seconds", "_program", "_run", "_task")
+    __slots__ = ("_clock", "_find", "_known", "_left", "_patience_seconds", "_program", "_run", "_task")
 
     def __init__(
         self,
@@ -104,6 +104,8 @@ class JobOwners:
         self._known: Recent[str, _Kept] = Recent(1024)
         self._program: tuple[str, float] | None = None
         self._task: asyncio.Task[None] | None = None
+        self._left: Child | None = None
+        """A scontrol that SIGKILL did not end: while it lives no other is started."""
 
     async def owners(self, job_ids: Collection[str]) -> Mapping[str, JobOwner]:
         """Return what is known of these jobs, and ask for the rest; waits `patience_seconds` at most."""
@@ -146,11 +148,14 @@ class JobOwners:
 
     async def _owner(self, program: str, job: str) -> JobOwner | None:
         """Return the controller's answer, None when there is none in time."""
+        if self._left is not None and self._left.code is None:
+            return None
         try:
             ended = await self._run([_ENV, program, "show", "job", job], deadline_seconds=ASK_SECONDS)
         except (OSError, ValueError):
             return None
         if not isinstance(ended, Finished):
+            self._left = ended.child
             return None
         if ended.code != 0 or len(ended.out) >= OUTPUT_LIMIT_BYTES:
             return JobOwner()

@@ -145,7 +145,9 @@ def test_c21_an_error_and_a_hang_are_two_answers_and_neither_waits_for_its_child
             change(keeper, block_on=str(fuse.path("driver")))
             silent = await sampler.sample(Look())
             assert silent.driver.state is DriverState.UNRESPONSIVE
+            deadline = time.monotonic() + 20
             while nvml.abandoned is None:
+                assert time.monotonic() < deadline, "the hung worker is not given up"
                 await sampler.sample(Look())
                 await asyncio.sleep(0.05)
             assert state_of(worker) == "D", "SIGKILL did not end it"

@@ -8,7 +8,7 @@ from reclaimerd.host.wire import to_wire
 from reclaimerd.model.ports import Look
 from reclaimerd.model.reading import Absent, Known, Reading, Unreadable
 from reclaimerd.observe.answers import Answer, Failed, Silent
-from reclaimerd.observe.freezers import Freezers, ask_freezers
+from reclaimerd.observe.freezers import MOST_CHARACTERS, Freezers, ask_freezers
 from tests.builders import MONO, a_gpu, a_process, a_row
 from tests.observe.eyes import Eyes, Hands, ScriptedProbe, a_host, answered
 from tests.observe.test_sampler import _A, _PID, _look
@@ -27,6 +27,22 @@ def test_each_cgroup_is_asked_about_once() -> None:
     assert probe.ops("freezers") == [{"cgroups": ["0::/a", "0::/b"]}]
     assert asyncio.run(ask_freezers(probe, [])) == {}
     assert len(probe.asked) == 1
+
+
+def test_no_user_s_paths_make_a_question_too_long_for_its_socket() -> None:
+    """Long names are asked about in shares; one that no question can hold is unreadable, not thawed."""
+    probe = ScriptedProbe(Hands())
+    probe.answers["freezers"] = answered(to_wire(Freezers((FROZEN,))))
+    texts = [f"0::/{pid}".ljust(MOST_CHARACTERS, "x") for pid in range(1, 4)]
+    readings = [a_process(pid, cgroup=text) for pid, text in enumerate(texts, 1)]
+    found = asyncio.run(ask_freezers(probe, [*readings, a_process(4, cgroup=texts[0] + "x")]))
+    assert probe.ops("freezers") == [{"cgroups": [text]} for text in texts]
+    assert found == {
+        1: FROZEN,
+        2: FROZEN,
+        3: FROZEN,
+        4: Unreadable("its cgroup's path is too long to ask about"),
+    }
 
 
 @pytest.mark.parametrize("answer", [Silent("it hangs", MONO), Failed("failed", "it hangs")])

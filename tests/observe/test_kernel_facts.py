@@ -279,6 +279,12 @@ def test_a_thread_inside_the_driver_is_busy_and_an_idle_one_is_not(host: FakeHos
     assert facts.skipped == ()
 
 
+def test_only_the_idle_loop_itself_is_idle(host: FakeHost) -> None:
+    """Another function of the driver whose name ends like it is at work, as for `doctor --stuck`."""
+    host.proc.add(kthread(60, "nv_queue", "[<0>] service_main_loop+0x1/0x2 [nvidia]\n"))
+    assert host.facts().busy_threads == (BusyThread(60, "nv_queue", "service_main_loop [nvidia]"),)
+
+
 def test_a_running_driver_thread_whose_stack_is_empty_may_be_busy(host: FakeHost) -> None:
     """The kernel shows no stack in state R: by name and state; a worker that runs is not the driver's."""
     host.proc.add(kthread(60, "UVM deferred release queue", "", "R"))
@@ -371,6 +377,17 @@ def test_an_agent_of_a_scheduler_is_named_by_its_program(host: FakeHost) -> None
     assert host.answer().agents == ("k3s", "kubelet")
     os.chown(host.proc.root / "70", 65534, 65534)
     assert host.answer().agents == ("k3s",)
+
+
+@pytest.mark.root
+def test_a_program_whose_file_was_replaced_is_still_that_program(host: FakeHost) -> None:
+    """An upgrade before the restart: the agent still gives work, the tool still resets."""
+    if os.geteuid() != 0:
+        pytest.skip("only root's processes count")
+    add_program(host, 70, "kubelite", "/snap/microk8s/1/kubelite (deleted)")
+    add_program(host, 71, "nvidia-smi", "/usr/bin/nvidia-smi (deleted)", "-r")
+    answer = host.answer()
+    assert (answer.agents, answer.facts.other_resets) == (("kubelite",), (71,))
 
 
 def test_who_is_left_out_makes_the_count_unreadable(host: FakeHost) -> None:
@@ -505,6 +522,18 @@ def test_a_descriptor_that_vanished_counts_for_nothing() -> None:
         os.close(own)
         os.close(copy)
     assert found == {nvidia: 1}
+
+
+@pytest.mark.process
+def test_a_path_that_was_never_opened_is_no_open_file() -> None:
+    """O_PATH takes no right and reaches no driver: counted, a crowd of them would hide a real user."""
+    nvidia = DeviceNumber(195, 0)
+    opened, path = os.open("/dev/null", os.O_RDONLY), os.open("/dev/null", os.O_PATH)
+    try:
+        assert count_files({nvidia: [(os.getpid(), opened), (os.getpid(), path)]}) == {nvidia: 1}
+    finally:
+        os.close(opened)
+        os.close(path)
 
 
 def test_a_flood_of_descriptors_is_not_counted() -> None:

@@ -85,6 +85,17 @@ def test_an_empty_log_has_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reader.read().gap == ""
 
 
+def test_a_place_that_is_not_known_is_the_end_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log too long to pass over, and an error before its first new record: what stood there stays old."""
+    monkeypatch.setattr(kmsg, "_MOST_OLD_RECORDS", 2)
+    log = FakeLog(monkeypatch, a_record(1, XID), a_record(2, XID), a_record(3, XID))
+    reader = KernelLogReader(None)
+    log.fails.append(OSError(5, "Input/output error"))
+    assert "could not be read" in reader.read().gap
+    assert reader.read() == KernelNews((), None, "")
+    assert log.opened == 2
+
+
 def test_a_restart_after_records_were_overwritten_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest record is newer than our place: what was between is not known."""
     FakeLog(monkeypatch, a_record(10, XID))

@@ -237,6 +237,19 @@ def test_without_systemd_a_scheduler_s_agent_shows_in_the_process_table() -> Non
     assert isinstance(rig.read().units, Unreadable)
 
 
+@pytest.mark.parametrize(
+    ("by_unit", "told"), [((), ("kubelet",)), (("slurmd.service",), ("slurmd.service",))]
+)
+def test_an_agent_under_no_usual_unit_counts_too(by_unit: tuple[str, ...], told: tuple[str, ...]) -> None:
+    """A kubelet in a container, or under another unit's name, gives this host work all the same."""
+    rig = Rig()
+    rig.units.answer = Known(UnitFacts((), schedulers=by_unit))
+    rig.procfs.answers["kernel_facts"] = [
+        answered({"kernel_facts": to_wire(KernelAnswer(QUIET, ("kubelet",)))})
+    ]
+    assert rig.read().units == Known(UnitFacts((), schedulers=told))
+
+
 def test_a_simulated_host_never_answers_with_this_machine_s_devices(tmp_path: Path) -> None:
     """Its own sys if it has one, else none at all."""
     rig = Rig(simulate=tmp_path)

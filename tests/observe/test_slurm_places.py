@@ -105,6 +105,7 @@ class Controller:
         self.found = 0
         self.program = "/usr/bin/scontrol"
         self.away = False
+        self.left: Child | None = None
         self.code = 0
         self.gate: asyncio.Event | None = None
 
@@ -120,6 +121,8 @@ class Controller:
         self.asked.append(argv[-1])
         if self.gate is not None:
             await self.gate.wait()
+        if self.left is not None:
+            return Overran(1, gone=False, out="", err="", child=self.left)
         if self.away:
             return Overran(1, gone=True, out="", err="", child=Child(1, -1, code=0))
         return Finished(self.code, ANSWER.format(job=argv[-1]), "")
@@ -165,6 +168,24 @@ def test_a_controller_that_is_away_makes_nobody_wait() -> None:
         controller.now += AGAIN_SECONDS
         controller.away = False
         assert (await owners.owners(unknown))["3"] == ALICE
+
+    asyncio.run(scene())
+
+
+def test_one_scontrol_that_cannot_be_ended_is_the_only_one() -> None:
+    """It sleeps on a dead file system: no second one a minute, and asked again when it is gone."""
+
+    async def scene() -> None:
+        controller = Controller()
+        controller.left = Child(1, -1)
+        owners = controller.owners()
+        for _ in range(3):
+            assert await owners.owners({"5"}) == {"5": JobOwner()}
+            controller.now += AGAIN_SECONDS
+        assert controller.asked == ["5"]
+        controller.left.code = -9
+        controller.left = None
+        assert await owners.owners({"5"}) == {"5": ALICE}
 
     asyncio.run(scene())
 

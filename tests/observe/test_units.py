@@ -10,7 +10,15 @@ import pytest
 from reclaimerd.model.reading import Known, Reading, Unreadable
 from reclaimerd.model.reset_facts import UnitFacts, UnitState
 from reclaimerd.observe import units as units_module
-from reclaimerd.observe.units import FABRIC_MANAGER, NoSystemd, UnitReader, parse_show, units_of
+from reclaimerd.observe.units import (
+    FABRIC_MANAGER,
+    SCHEDULERS,
+    NoSystemd,
+    UnitReader,
+    facts_of,
+    parse_show,
+    units_of,
+)
 
 pytestmark = pytest.mark.process
 
@@ -187,6 +195,14 @@ def test_a_simulated_host_asks_its_own_systemctl_or_none(units: Units) -> None:
     units.program.unlink()
     assert asyncio.run(units_of(time.monotonic, units.folder).read(["a.service"])) == NoSystemd()
     assert units_of(time.monotonic, None)._systemctl == Path("/usr/bin/systemctl")
+
+
+def test_a_unit_that_was_not_shown_counts_as_running() -> None:
+    """Of whom nothing is known, nobody says that a stop does not reach it."""
+    shown = {"a.service": {"LoadState": "loaded", "ActiveState": "active", "BoundBy": "b.service"}}
+    facts = facts_of(shown, ["a.service"])
+    assert facts.units[0].stops_too == ("b.service",)
+    assert (facts.schedulers, facts.fabric_manager) == (SCHEDULERS, True)
 
 
 def test_blocks_are_taken_in_the_order_asked() -> None:
