@@ -137,6 +137,7 @@ def _ask_snapshot(settings: Settings) -> Json:
 def _trial_body(loaded: "LoadedPolicy", recorded: "RecordedLook", source: str) -> Json:
     """Judge the look by the policy; return all decisions as plain JSON."""
     from reclaimerd.config.user_patterns import compile_patterns  # noqa: PLC0415 - see `try_policy`
+    from reclaimerd.daemon.views import driver_view  # noqa: PLC0415 - the same
     from reclaimerd.judge.evaluate import JudgeContext  # noqa: PLC0415 - the same
     from reclaimerd.judge.trial import trial  # noqa: PLC0415 - the same
 
@@ -148,6 +149,7 @@ def _trial_body(loaded: "LoadedPolicy", recorded: "RecordedLook", source: str) -
         "source": source,
         "taken_at": look.taken_at,
         "simulated": look.simulated,
+        "driver": driver_view(look.driver, look.at),
         "rows": [_row(row, look) for row in found.rows],
         "breaker": found.breaker,
         "notes": list(_notes(loaded, recorded, source)),

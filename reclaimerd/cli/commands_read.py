@@ -143,7 +143,7 @@ def resolve_gpu(settings: Settings, name: str) -> str:
     if FULL_UUID.fullmatch(name):
         return name
     gpus = request(settings, Request("GET", "/v1/status")).body.get("gpus") or ()
-    known = ", ".join(f"{gpu.get('index')}: {gpu.get('uuid')}" for gpu in gpus) or "none"
+    known = ", ".join(f"{gpu.get('index')}: {gpu.get('uuid')}" for gpu in gpus)
     uuids = [str(gpu.get("uuid")) for gpu in gpus]
     if name in uuids:
         return name
@@ -153,7 +153,8 @@ def resolve_gpu(settings: Settings, name: str) -> str:
         found = [uuid for uuid in uuids if name and uuid.lower().startswith(name.lower())]
     if len(found) != 1:
         count = "no GPU goes" if not found else f"{len(found)} GPUs go"
-        raise UnknownGpuError(f"{count} by the name {name!r}", f"name one of {known}")
+        mend = f"name one of {known}" if known else "no GPU was seen: `reclaimctl status` says why"
+        raise UnknownGpuError(f"{count} by the name {name!r}", mend)
     return found[0]
 
 

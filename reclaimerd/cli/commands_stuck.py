@@ -66,7 +66,7 @@ def _text(page: Json) -> str:
 
     try:
         lines = as_text(page).splitlines()
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         what = f"the evidence has another form than this version knows ({type(error).__name__}: {error})"
         raise ReclaimerdError(what, "use --json, or the reclaimctl of the daemon's version") from None
     if page.get("perf"):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from reclaimerd.cli.http_socket import Json
 from reclaimerd.cli.progress import STAGE_WORDS
 from reclaimerd.cli.render import Block, Table, age_text, moment_text, size_text, user_text
+from reclaimerd.cli.report import driver_line
 
 _MARKS = {"holds": "[yes]", "does_not_hold": "[ - ]", "unknown": "[ ? ]"}
 _WORDS = {"holds": "holds", "does_not_hold": "does not hold", "unknown": "can't be known"}
@@ -122,6 +123,8 @@ def _gate_lines(gates: object) -> Iterator[str]:
 def trial_blocks(body: Json) -> Iterator[Block]:
     """Yield what a policy would decide about one look, a row for each rule that holds or can't be told."""
     yield f"{body.get('policy')} over the look of {moment_text(body.get('taken_at'))} ({body.get('source')})"
+    if (body.get("driver") or {}).get("state") != "responsive":
+        yield driver_line(body)
     for note in body.get("notes") or ():
         yield f"NOTE: {note}"
     rows = body.get("rows") or ()
@@ -129,7 +132,7 @@ def trial_blocks(body: Json) -> Iterator[Block]:
         headings = ("PID@START", "USER", "GPU", "RULE", "RULING", "WHY", "DUE")
         yield Table(headings, tuple(_trial_row(row) for row in rows))
     else:
-        yield "no process that holds a GPU was seen, and no GPU has a fault that a rule waits for"
+        yield "no process that holds a GPU was seen, and no fault of a GPU that a rule waits for"
     if body.get("breaker"):
         yield f"the breaker would trip if all this became due at once: {body['breaker']}"
     for what in body.get("skipped") or ():

@@ -23,7 +23,9 @@ def _event_words(event: Json) -> str:
         case "opened":
             start = f"incident {event.get('incident')}" + ("" if text else " opened")
         case "step":
-            start = f"{word} {str(event.get('outcome') or '').replace('_', ' ')}".strip()
+            # An outcome of a reset says so itself: "GPU reset done", not "GPU reset reset done".
+            outcome = str(event.get("outcome") or "").removeprefix(f"{stage}_")
+            start = f"{word} {outcome.replace('_', ' ')}".strip()
         case "ended":
             start = word
         case "waiting":

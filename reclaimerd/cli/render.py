@@ -21,6 +21,8 @@ from reclaimerd.errors import ReclaimerdError
 KIB = 1024
 MINUTE, HOUR, DAY = 60, 3600, 86400
 UNKNOWN = "unknown"
+LATEST = 253_402_300_800
+"""The year 10000: past it the calendar's own functions raise, and a damaged file may say anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +142,9 @@ def age_text(value: object) -> str:
 
 
 def instant(value: object) -> float | None:
-    """Return an instant of the API (wall seconds, or RFC 3339) in wall seconds."""
+    """Return an instant of the API (wall seconds, or RFC 3339) in wall seconds; None for what is none."""
     if isinstance(value, int | float):
-        return float(value)
+        return float(value) if 0 <= value < LATEST else None
     try:
         return datetime.fromisoformat(value).timestamp() if isinstance(value, str) else None
     except ValueError:
@@ -189,5 +191,8 @@ def _utc(key: str, value: object) -> object:
         return [with_utc_times(item) if isinstance(item, dict) else item for item in value]
     is_instant = key in {"at", "since", "until"} or key.endswith("_at")
     if is_instant and isinstance(value, int | float) and not isinstance(value, bool):
-        return datetime.fromtimestamp(value, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        at = instant(value)
+        if at is None:
+            return None
+        return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return value

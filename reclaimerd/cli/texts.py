@@ -42,7 +42,9 @@ RELEASE_END = "Take it back now."
 RESUME_GPU = "Close this GPU's own breaker, which failed resets tripped."
 LIMIT = "At most so many, the newest."
 FORCE_RESET = "Waive the budget and the cool-down of resets, and nothing else."
-DRY_RUN_RESET = "Look, ask the gate and print its answer as a checklist; change nothing."
+DRY_RUN_RESET = (
+    "Look, ask the gate and print its answer as a checklist; put that on record, change nothing else."
+)
 SECONDS = "Limit of the whole demonstration."
 OUT = "Write it to this file (JSON where it ends in .json), readable by its owner alone."
 PERF = "As root: sample the CPU of tasks in R for a second, whose stack shows nowhere else."

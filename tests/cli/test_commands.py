@@ -19,6 +19,7 @@ from tests.cli.canned import REPOSITORY, Answer, canned, command, environment
 
 HOSTILE = "\x1b[2Jroot\n\u202eexe\x07\x9b31m"
 WAITING = "waiting for 3s after SIGKILL: exiting"
+RESET_NO = "GPU reset refused: in use"
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
 OTHER = "GPU-11111111-9999-3333-4444-555555555555"
 DRIVER = {"state": "responsive", "text": "responsive", "since_seconds": 3, "version": "595.1", "evidence": ""}
@@ -407,6 +408,7 @@ def test_kill_reports_what_still_holds(tmp_path: Path, capsys: pytest.CaptureFix
         ({"event": "opened", "incident": "i1", "text": "incident i1: python"}, "incident i1: python"),
         ({"event": "opened", "incident": "i1"}, "incident i1 opened"),
         ({"event": "step", "stage": "sigterm", "outcome": "already_gone"}, "SIGTERM already gone"),
+        ({"event": "step", "stage": "reset", "outcome": "reset_refused", "text": "in use"}, RESET_NO),
         ({"event": "waiting", "stage": "sigkill", "text": "exiting", "elapsed_seconds": 3.2}, WAITING),
         ({"event": "waiting", "stage": "pending", "text": "sleeping"}, "waiting: sleeping"),
         ({"event": "declined", "text": "it is protected"}, "refused: it is protected"),
@@ -441,6 +443,14 @@ def test_unclear_gpu_is_refused(tmp_path: Path, name: str, capsys: pytest.Captur
     assert code == 2
     assert OTHER in capsys.readouterr().err
     assert [asked.target for asked in server.asked] == ["/v1/status"]
+
+
+def test_where_no_gpu_was_seen_none_is_offered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A host without a driver: exit 2, and where to see why; not "name one of" nothing."""
+    none = {**ANSWERS, "GET /v1/status": Answer(body={"gpus": []})}
+    with canned(tmp_path / "s", none):
+        assert run(["reset", "--gpu", "0", "--socket", str(tmp_path / "s")]) == 2
+    assert "no GPU was seen: `reclaimctl status` says why" in capsys.readouterr().err
 
 
 def test_explain_names_every_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

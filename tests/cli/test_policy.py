@@ -12,7 +12,7 @@ from reclaimerd.cli.main import run
 from reclaimerd.config.json_schema import policy_schema
 from reclaimerd.daemon.recorded_look import recorded
 from reclaimerd.model.fault import FaultClass, StandingXid
-from reclaimerd.model.snapshot import ScanCoverage, Snapshot
+from reclaimerd.model.snapshot import DriverReading, DriverState, ScanCoverage, Snapshot
 from tests.builders import BOOT, GPU_A, MONO, OURS, WALL, a_busy_snapshot, a_process
 from tests.cli.canned import Answer, canned
 
@@ -317,6 +317,34 @@ def test_an_idle_host_has_no_rows(tmp_path: Path, capsys: pytest.CaptureFixture[
     words = ["--snapshot", str(look_file(tmp_path, look(holders=(), processes={})))]
     assert run(["policy", "test", str(policy_file(tmp_path)), *words]) == 0
     assert "no process that holds a GPU was seen" in capsys.readouterr().out
+
+
+def test_a_driver_that_was_not_asked_is_no_idle_host(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A look without the driver's answer shows nobody: that it was not asked stands before it."""
+    silent = DriverReading(DriverState.UNRESPONSIVE, since=MONO - 90.0, why="no answer")
+    file = look_file(tmp_path, look(holders=(), processes={}, gpus=(), driver=silent))
+    words = ["policy", "test", str(policy_file(tmp_path)), "--snapshot", str(file)]
+    assert run(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("driver: driver unresponsive (no answer) for 1m30s")
+    assert "no process that holds a GPU was seen" in lines[2]
+    assert run([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["driver"]["state"] == "unresponsive"
+
+
+@pytest.mark.parametrize("at", [1e300, -1e300, 253_402_300_800.0])
+def test_a_look_of_no_calendar_is_no_internal_error(
+    tmp_path: Path, at: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A damaged instant shows as unknown; the rest of the look is judged."""
+    file = look_file(tmp_path, look(taken_at=at))
+    words = ["policy", "test", str(policy_file(tmp_path)), "--snapshot", str(file)]
+    assert run(words) == 0
+    assert "over the look of unknown" in capsys.readouterr().out
+    assert run([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["taken_at"] is None
 
 
 def test_without_a_file_the_present_look_is_judged(

@@ -67,7 +67,7 @@ def test_reset_prints_the_checklist_what_happens_and_the_end(
     assert (code, asked) == (0, [{"gpu": UUID, "force": False, "reason": "broken", "dry_run": False}])
     out = capsys.readouterr().out
     wanted = [f"GPU {UUID}: a reset would be permitted", "[ok] step 2: look again", "GPU  incident i1"]
-    wanted += ["reset: verify", "GPU reset reset done: it is back", "verified"]
+    wanted += ["reset: verify", "GPU reset done: it is back", "verified"]
     places = [out.index(text) for text in wanted]
     assert places == sorted(places)
     assert "1 to look at" not in out

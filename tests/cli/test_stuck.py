@@ -173,9 +173,12 @@ def test_a_file_that_can_not_be_written_is_one_sentence(
     assert "can't be written: there is no directory" in capsys.readouterr().err
 
 
-def test_a_page_of_another_version_is_one_sentence(socket: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("page", [{"schema": 9}, {**PAGE, "plight": "", "tasks": [{"samples": []}]}])
+def test_a_page_of_another_version_is_one_sentence(
+    socket: Path, page: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
     """No traceback, and the way out: --json."""
-    assert evidence(socket, page={"schema": 9}) == ExitCode.INTERNAL
+    assert evidence(socket, page=page) == ExitCode.INTERNAL
     assert "use --json" in capsys.readouterr().err
 
 
