@@ -1,6 +1,7 @@
 """What the vendor's reset tool says, and what each text and exit code means: one table with its sources.
 
-Texts that stand in no source are not guessed at: they are a failure in the tool's own words. It runs nothing.
+Texts that stand in no source are not guessed at: with exit 0 they are not verified, else a failure in the
+tool's own words. It runs nothing.
 """
 
 from dataclasses import dataclass
@@ -49,7 +50,10 @@ CODES = {
 
 
 def outcome_of_tool(code: int, text: str) -> Outcome:
-    """Return what the tool's exit code and text mean; only both together are a success."""
+    """Return what the tool's exit code and text mean; only both together are a success.
+
+    After exit 0 with other words the GPU may have been reset: then no look removes the doubt.
+    """
     done = next((row.words for row in TEXTS if row.meaning is _DONE and row.words in text), None)
     refusal = next((row.words for row in TEXTS if row.meaning is _NO and row.words in text), None)
     if code == 0 and done is not None and refusal is None:
@@ -57,7 +61,7 @@ def outcome_of_tool(code: int, text: str) -> Outcome:
     if code > 0 and done is None and refusal is not None:
         return Outcome(_NO, sentence(text, refusal))
     if code == 0:
-        return Outcome(OutcomeKind.FAILED, f"not verified: the tool ended well and said: {sentence(text)}")
+        return Outcome(OutcomeKind.RESET_NOT_VERIFIED, f"the tool ended well and said: {sentence(text)}")
     known = f" ({CODES[code]})" if code in CODES else ""
     how = f"was ended by signal {-code}" if code < 0 else f"ended with {code}{known}"
     return Outcome(OutcomeKind.FAILED, f"the reset tool {how} and said: {sentence(text)}")

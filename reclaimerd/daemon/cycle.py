@@ -93,7 +93,10 @@ class Cycle:
         """Return the look with what the machine said since the last durable pass."""
         known = (*self.state.faults.addresses, *(gpu.pci_address for gpu in snapshot.gpus))
         news, events = self.joints.news.look(known)
-        if upsets(self.joints.news.fresh(events)):
+        missed = self.joints.news.missed()
+        if missed:
+            self.state.faults = replace(self.state.faults, missed=missed)
+        if upsets(self.joints.news.fresh(events)) or missed:
             self.joints.driver_changed()
             self.state.wants_full_scan = True
         return replace(snapshot, kernel_news=news, device_events=events)
@@ -111,7 +114,7 @@ class Cycle:
         draft.owe(self.state.owed)
         seen = Seen(snapshot, evaluation, self.policy, now)
         settled = bring_up(draft, seen, self.state, self.joints)
-        self.state.faults = settled.faults
+        told, self.state.faults = self.state.faults, settled.faults
         taken = self.desk.take(looked)
         fresh = open_new(draft, seen, taken, settled.faults.verdicts, (self.state, self.joints))
         context = self._context(draft, snapshot, now)
@@ -124,7 +127,9 @@ class Cycle:
         alarmed = note_alarms(draft, evaluation, self.state.alarmed)
         draft.put_ledger(pruned(draft.ledger, now.wall))
         work = await self._make_durable(draft, admitted.work, taken)
-        if not self.state.record_fault:
+        if self.state.record_fault:  # what is not on record is told again
+            self.state.faults = replace(settled.faults, away=told.away, missed=told.missed, gap=told.gap)
+        else:
             self.state.alarmed, self.state.said = alarmed, said
             self.state.driver_watch = settled.driver_watch
             self.joints.news.taken(snapshot.kernel_news, snapshot.device_events)
@@ -174,7 +179,7 @@ class Cycle:
             hold_file=self.joints.hold_file(self.policy),
             record_fault=self.state.record_fault,
             host_namespace=self.joints.host_namespace,
-            open_gpus=open_gpus(draft.incidents.values()),
+            open_gpus=open_gpus(draft.incidents.values(), self.policy),
         )
 
     def settled_from(self) -> float:

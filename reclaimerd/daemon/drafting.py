@@ -20,7 +20,7 @@ from reclaimerd.judge.evaluate import Evaluation
 from reclaimerd.judge.fault_rules import GpuVerdict, evaluate_faults
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.incident import Incident, Stage
-from reclaimerd.model.policy import Policy
+from reclaimerd.model.policy import Mode, Policy
 from reclaimerd.model.snapshot import Snapshot
 
 
@@ -49,7 +49,7 @@ def bring_up(draft: Draft, seen: Seen, state: State, joints: Joints) -> Settled:
     paused_until = end_pause(draft, now)
     memory = take_news(draft, (snapshot, seen.policy), joints.xids, state.faults, now)
     verdicts, spans = evaluate_faults(snapshot, seen.policy, draft.ledger, memory.spans)
-    take_results(draft, now)
+    take_results(draft, now, foreground=joints.foreground)
     settle_broken_off(draft, now)
     follow(draft, snapshot, seen.evaluation, now)
     watch = state.driver_watch
@@ -73,12 +73,18 @@ def open_new(
     if not joints.foreground:
         fresh = open_by_rule(draft, seen.evaluation, judged, handed_refs(state), seen.now)
         stand_down(draft, verdicts, seen.snapshot, seen.now)
-        fresh += open_by_fault(draft, verdicts, judged, state.handed, seen.now)
+        wanted = _dry(verdicts) if joints.dry_run else verdicts
+        fresh += open_by_fault(draft, wanted, judged, state.handed, seen.now)
     if joints.dry_run:
         make_dry(draft)
     else:
         leave_dry_plans(draft, seen.policy, seen.now)
     return fresh
+
+
+def _dry(verdicts: tuple[GpuVerdict, ...]) -> tuple[GpuVerdict, ...]:
+    """Return the verdicts as far as a daemon that acts on nothing may go."""
+    return tuple(replace(one, mode=Mode.DRY_RUN) if one.mode is Mode.ENFORCE else one for one in verdicts)
 
 
 def handed_refs(state: State) -> frozenset[ProcessRef]:

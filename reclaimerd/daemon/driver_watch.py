@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.draft import Draft
-from reclaimerd.daemon.opening import Moment, new_incident_id
+from reclaimerd.daemon.opening import Moment, new_incident
 from reclaimerd.judge.endings import withdrawn
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.identity import IncidentId, ProcessRef
@@ -120,15 +120,6 @@ def _incident(snapshot: Snapshot, policy: Policy, silent_for: float, now: Moment
         exit_grace_seconds=ladder.exit_grace_seconds,
         proof_seconds=ladder.proof_seconds,
     )
-    return Incident(
-        id=new_incident_id(now.wall),
-        boot_id=snapshot.boot_id,
-        actor=Actor(ActorKind.WATCH, ACTOR_NAME, policy_digest=policy.digest),
-        reason=f"driver unresponsive for {silent_for:.0f} s",
-        target=target,
-        plan=plan,
-        opened_at=now.wall,
-        opened_mono=now.mono,
-        stage_mono=now.mono,
-        subject=Subject.DRIVER,
-    )
+    actor = Actor(ActorKind.WATCH, ACTOR_NAME, policy_digest=policy.digest)
+    reason = f"driver unresponsive for {silent_for:.0f} s"
+    return replace(new_incident(actor, reason, target, plan, now), subject=Subject.DRIVER)

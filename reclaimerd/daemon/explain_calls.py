@@ -15,7 +15,7 @@ from reclaimerd.daemon.recorded_look import recorded
 from reclaimerd.daemon.resets import in_flight
 from reclaimerd.daemon.rows import Json, how_seen, note_on, process_row, reason_row
 from reclaimerd.daemon.service import Service
-from reclaimerd.daemon.views import incident_row
+from reclaimerd.daemon.views import driver_view, incident_row
 from reclaimerd.errors import ExitCode
 from reclaimerd.judge.evaluate import Evaluation
 from reclaimerd.judge.explaining import (
@@ -34,7 +34,7 @@ from reclaimerd.model.incident import ActorKind, Incident
 from reclaimerd.model.policy import RuleAction
 from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.reading import known_or_none
-from reclaimerd.model.snapshot import Snapshot
+from reclaimerd.model.snapshot import DriverState, Snapshot
 from reclaimerd.model.step import Permit, Refusal
 from reclaimerd.model.verdict import Verdict
 
@@ -142,6 +142,8 @@ def _nothing_to_explain(cycle: Cycle, pid: int) -> Answer:
         text = f"pid {pid} can't be read: {snapshot.unreadable[pid]}"
     elif snapshot is not None and pid in snapshot.processes:
         text = f"pid {pid} holds no GPU that can be seen"
+        if snapshot.driver.state is not DriverState.RESPONSIVE:
+            text += f"; {driver_view(snapshot.driver, snapshot.at)['text']}"
     return refusal(404, text, mend, ExitCode.NO_TARGET)
 
 

@@ -5,19 +5,22 @@ Pure: a draft goes in and is brought up to date. The gate decides about a reset,
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import assert_never
 
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.draft import Draft
-from reclaimerd.daemon.gpu_opening import fault_incident
+from reclaimerd.daemon.gpu_opening import fault_incident, gpu_target
 from reclaimerd.daemon.opening import Moment
+from reclaimerd.daemon.standing import make_way
 from reclaimerd.judge.endings import withdrawn
 from reclaimerd.judge.evaluate import rule_named
 from reclaimerd.judge.fault_rules import FaultSpans, GpuVerdict
+from reclaimerd.judge.gate_context import workload_key
 from reclaimerd.judge.standing_xids import Addresses, Catalogue, address_of, addresses_of, with_xids
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.fault import DeviceAction, DeviceEvent, FaultClass, StandingXid
-from reclaimerd.model.identity import GpuUuid, IncidentId, ProcessRef
+from reclaimerd.model.identity import IncidentId, ProcessRef
 from reclaimerd.model.incident import ActorKind, Incident, Stage, Subject
 from reclaimerd.model.ledger import SpendKind
 from reclaimerd.model.policy import FaultRule, ListedStage, Mode, Policy
@@ -28,6 +31,7 @@ from reclaimerd.model.verdict import Ruling
 MOST_RECORDS = 16
 """Device events of one pass that are put on record each; the rest is counted."""
 _OFF_THE_BUS = 79
+_DAY_SECONDS = 86400.0
 _BY_UDEV = "the kernel says that its PCI device was removed"
 _SIGNALS = frozenset({ListedStage.SIGTERM, ListedStage.SIGKILL})
 _UPSETTING = frozenset(
@@ -39,7 +43,8 @@ _UPSETTING = frozenset(
 class FaultMemory:
     """What passes remember: where each GPU was, since when rules hold, when the driver last changed hands.
 
-    `away`: the driver was silent or absent when it was last asked, and has not answered since.
+    `away`: the driver was silent or absent when it was last asked, and has not answered since. `missed`:
+    device events that were lost, not on record yet. `gap`: what the last look missed of the kernel's log.
     """
 
     addresses: Addresses = field(default_factory=dict)
@@ -47,6 +52,8 @@ class FaultMemory:
     verdicts: tuple[GpuVerdict, ...] = ()
     changed_mono: float | None = None
     away: bool = False
+    missed: str = ""
+    gap: str = ""
 
 
 def take_news(
@@ -54,7 +61,7 @@ def take_news(
 ) -> FaultMemory:
     """Bring the ledger up to the news: each new Xid against its GPU and each device event goes on record.
 
-    After such an event, and when the driver answers again, the settling time starts anew.
+    After such an event, one that was lost, and when the driver answers again, the settling time starts anew.
     """
     snapshot, policy = seen
     addresses = addresses_of(snapshot, memory.addresses)
@@ -73,14 +80,20 @@ def take_news(
     if len(events) > MOST_RECORDS:
         more = len(events) - MOST_RECORDS
         draft.note(entries.of_host(RecordKind.DEVICE, f"{more} more device events in the same look"))
+    gap = snapshot.kernel_news.gap
+    if gap and not memory.gap:
+        draft.note(entries.of_host(RecordKind.NOTE, f"Xids may have been missed: {gap}"))
+    if memory.missed:
+        draft.note(entries.of_host(RecordKind.DEVICE, memory.missed))
     away = _is_away(snapshot.driver.state, before=memory.away)
     is_back = memory.away and not away
     if is_back:
         settling = policy.gates.settling_seconds
         text = "the driver is back" + (f": no act by rule for {settling:g} s" if settling else "")
         draft.note(entries.of_host(RecordKind.NOTE, text))
-    changed = snapshot.at if is_back or upsets(events) else memory.changed_mono
-    return replace(memory, addresses=addresses, changed_mono=changed, away=away)
+    upset = is_back or upsets(events) or bool(memory.missed)
+    changed = snapshot.at if upset else memory.changed_mono
+    return replace(memory, addresses=addresses, changed_mono=changed, away=away, missed="", gap=gap)
 
 
 def _is_away(state: DriverState, *, before: bool) -> bool:
@@ -113,10 +126,13 @@ def open_by_fault(
     fresh: list[Incident] = []
     for verdict in verdicts:
         rule = rule_named(policy, verdict.rule)
-        known = (*draft.incidents.values(), *handed.values())
         if verdict.ruling is not Ruling.RECLAIM or not isinstance(rule, FaultRule):
             continue
-        if any(_is_about(one, verdict.gpu) for one in known) or _was_planned(verdict, draft, policy, now):
+        if _was_planned(verdict, draft, seen, now):
+            continue
+        make_way(draft, partial(_is_about, verdict=verdict), rule, policy, now)
+        known = (*draft.incidents.values(), *handed.values())
+        if any(_is_about(one, verdict) for one in known):
             continue
         members, stages = _first_to_go(verdict, snapshot, policy.reset.stop_units)
         incident = fault_incident(
@@ -145,21 +161,36 @@ def stand_down(draft: Draft, verdicts: tuple[GpuVerdict, ...], snapshot: Snapsho
         draft.put(ended, [entries.ended(ended)])
 
 
-def _was_planned(verdict: GpuVerdict, draft: Draft, policy: Policy, now: Moment) -> bool:
+def _was_planned(verdict: GpuVerdict, draft: Draft, seen: tuple[Snapshot, Policy], now: Moment) -> bool:
     """Tell whether a dry run of this has said already what it would do: once in the budget's window."""
+    snapshot, policy = seen
+    if verdict.mode is not Mode.DRY_RUN:
+        return False
     oldest = now.wall - policy.budgets.reset_window_seconds
-    return verdict.mode is Mode.DRY_RUN and any(
+    if any(
         one.kind is SpendKind.RESET and one.dry_run and one.key == verdict.gpu and one.at > oldest
         for one in draft.ledger.spends
+    ):
+        return True
+    own = workload_key(gpu_target(verdict.gpu, (), snapshot))
+    return ListedStage.RESET not in verdict.stages and any(
+        one.dry_run
+        and one.workload_key == own
+        and verdict.gpu in one.gpus
+        and one.at > now.wall - _DAY_SECONDS
+        for one in draft.ledger.ended
     )
 
 
-def _is_about(incident: Incident, gpu: GpuUuid) -> bool:
+def _is_about(incident: Incident, verdict: GpuVerdict) -> bool:
     """Tell whether this GPU has its incident: while one is open, and after it was handed to a person.
 
-    An operator's reset that was refused did nothing and hands nothing over.
+    An operator's reset that was refused did nothing and hands nothing over; nor does a dry run to a rule
+    that enforces.
     """
-    if incident.subject is not Subject.GPU or gpu not in incident.target.gpus:
+    if incident.subject is not Subject.GPU or verdict.gpu not in incident.target.gpus:
+        return False
+    if incident.ended and incident.plan.dry_run and verdict.mode is Mode.ENFORCE:
         return False
     if incident.ended and incident.actor.kind is ActorKind.OPERATOR and incident.last_refusal:
         return False

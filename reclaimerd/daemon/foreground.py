@@ -96,7 +96,8 @@ async def _answer(
             await engine.cycle.hand_back(
                 "the command was interrupted: no further step is taken", service.wall()
             )
-            if not choice.read_only:
+        if not choice.read_only:  # also where that could not be put on record
+            with suppress(ReclaimerdError):
                 await engine.resets.put_back(engine.cycle.state.ledger)
         await engine.close()
         if not choice.read_only:

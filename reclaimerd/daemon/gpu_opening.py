@@ -1,6 +1,8 @@
 """How an incident begins whose subject is a GPU itself: an operator's reset, or a rule of kind `fault`."""
 
-from reclaimerd.daemon.opening import Moment, Order, new_incident_id
+from dataclasses import replace
+
+from reclaimerd.daemon.opening import Moment, Order, new_incident
 from reclaimerd.judge.evaluate import effective_mode
 from reclaimerd.model.identity import GpuUuid, ProcessRef
 from reclaimerd.model.incident import Actor, ActorKind, Incident, Plan, Subject, Target
@@ -76,15 +78,4 @@ def _plan(
 
 
 def _incident(actor: Actor, reason: str, target: Target, plan: Plan, now: Moment) -> Incident:
-    return Incident(
-        id=new_incident_id(now.wall),
-        boot_id=target.root.boot_id,
-        actor=actor,
-        reason=reason,
-        target=target,
-        plan=plan,
-        opened_at=now.wall,
-        opened_mono=now.mono,
-        stage_mono=now.mono,
-        subject=Subject.GPU,
-    )
+    return replace(new_incident(actor, reason, target, plan, now), subject=Subject.GPU)

@@ -45,6 +45,8 @@ class DevicesPort(Protocol):
 
     fault: str
     """Why they can't be watched, or ""."""
+    gap: str
+    """What the last reading may have missed, or ""."""
 
     def read(self, ours: Collection[str] = ()) -> tuple[DeviceEvent, ...]:
         """Return the events of our GPUs since the last reading."""
@@ -59,15 +61,15 @@ class News:
     """News that no pass has made durable yet."""
 
     __slots__ = (
-        "_devices", "_events", "_gaps", "_last_seq", "_log", "_lost", "_lost_at", "_more", "_quiet", "_shown",
-        "_wake", "_wall", "_watched", "_xids",
+        "_devices", "_events", "_gaps", "_last_seq", "_log", "_lost", "_lost_at", "_missed", "_more",
+        "_quiet", "_shown", "_wake", "_wall", "_watched", "_xids",
     )  # fmt: skip
 
     def __init__(
         self, log: LogPort | None, devices: DevicesPort | None, wall: Callable[[], float] = time.time
     ) -> None:
         self._wall = wall
-        self._lost = ""
+        self._lost = self._missed = ""
         self._lost_at: float | None = None
         self._more = False
         self._log = log
@@ -90,7 +92,11 @@ class News:
             self._note_gap(news.gap)
             self._more = news.more
         if self._devices is not None:
-            self._events = (self._events + self._devices.read(ours))[-_MOST_KEPT:]
+            self._events += self._devices.read(ours)
+            self._missed = self._devices.gap or self._missed
+        if len(self._events) > _MOST_KEPT:
+            self._events = self._events[-_MOST_KEPT:]
+            self._missed = "device events were lost: more than are kept"
         if len(self._xids) > _MOST_KEPT:
             self._xids = self._xids[-_MOST_KEPT:]
             self._note_gap("more Xids than are kept")
@@ -101,6 +107,11 @@ class News:
         """Return those of a look's events that were not asked about before: each is acted on once."""
         fresh, self._shown = _after(events, self._shown), events
         return fresh
+
+    def missed(self) -> str:
+        """Return which device events were lost since this was last asked, or ""."""
+        missed, self._missed = self._missed, ""
+        return missed
 
     def taken(self, news: KernelNews, events: tuple[DeviceEvent, ...]) -> None:
         """Let go of what is durable now, and of nothing that came after that look."""

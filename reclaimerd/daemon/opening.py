@@ -92,13 +92,13 @@ def rule_incident(verdict: Verdict, rule: Rule, target: Target, policy: Policy, 
         proof_seconds=ladder.proof_seconds,
         dry_run=effective_mode(policy, rule) is Mode.DRY_RUN,
     )
-    return _incident(actor, deciding.text, target, plan, now)
+    return new_incident(actor, deciding.text, target, plan, now)
 
 
 def operator_incident(order: Order, target: Target, policy: Policy, now: Moment) -> Incident:
     """Return the incident that an operator opens: SIGTERM, and with force SIGKILL after it."""
     plan = operator_plan(order, policy)
-    return _incident(order.actor, order.reason or "an operator asked", target, plan, now)
+    return new_incident(order.actor, order.reason or "an operator asked", target, plan, now)
 
 
 def operator_plan(order: Order, policy: Policy) -> Plan:
@@ -119,7 +119,8 @@ def operator_plan(order: Order, policy: Policy) -> Plan:
     )
 
 
-def _incident(actor: Actor, reason: str, target: Target, plan: Plan, now: Moment) -> Incident:
+def new_incident(actor: Actor, reason: str, target: Target, plan: Plan, now: Moment) -> Incident:
+    """Return an incident at its beginning: PENDING, nothing done yet."""
     return Incident(
         id=new_incident_id(now.wall),
         boot_id=target.root.boot_id,

@@ -1,20 +1,23 @@
 """Turn verdicts and operators' orders into incidents: who becomes a target, and who does not."""
 
 from dataclasses import replace
+from functools import partial
 
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.desk import Ticket
 from reclaimerd.daemon.draft import Draft
 from reclaimerd.daemon.gpu_opening import ordered_reset
 from reclaimerd.daemon.opening import Moment, operator_incident, operator_plan, rule_incident, target_of
+from reclaimerd.daemon.resets import only_watches
+from reclaimerd.daemon.standing import make_way
 from reclaimerd.errors import ExitCode
 from reclaimerd.judge.endings import withdrawn
-from reclaimerd.judge.evaluate import Evaluation, goes_further, rule_named
+from reclaimerd.judge.evaluate import Evaluation
 from reclaimerd.judge.unallocated import allocations_for, evidence_lines
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.identity import GpuUuid, ProcessRef
-from reclaimerd.model.incident import ActorKind, Incident, Plan, Stage, Subject
-from reclaimerd.model.policy import ListedStage, Policy, Rule, Scope
+from reclaimerd.model.incident import ActorKind, Incident, Plan, Subject
+from reclaimerd.model.policy import ListedStage, Policy, Scope
 from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.verdict import Ruling
@@ -37,7 +40,7 @@ def open_by_rule(
         reading = snapshot.process(verdict.ref)
         if rule is None or reading is None or verdict.ref in handed:
             continue
-        _make_way(draft, verdict.ref, rule, policy, now)
+        make_way(draft, partial(_concerns, ref=verdict.ref), rule, policy, now)
         if verdict.ref in _open_refs(draft):
             continue
         members = members_of(reading, rule.scope, snapshot)
@@ -47,18 +50,6 @@ def open_by_rule(
         draft.put(incident, [entries.opened(incident, reading, given)])
         fresh.append(incident)
     return fresh
-
-
-def _make_way(draft: Draft, ref: ProcessRef, rule: Rule, policy: Policy, now: Moment) -> None:
-    """Stand down what a rule that goes less far has opened and did nothing about: it would stay for ever."""
-    for incident in list(draft.incidents.values()):
-        untouched = incident.stage is Stage.PENDING and not incident.attempts
-        if incident.ended or not untouched or incident.actor.kind is not ActorKind.RULE:
-            continue
-        other = rule_named(policy, incident.actor.name)
-        if ref in incident.processes and other is not None and goes_further(rule, other, policy):
-            ended = withdrawn(incident, f"rule {rule.name} goes further", now.wall)
-            draft.put(ended, [entries.ended(ended)])
 
 
 def open_ordered(draft: Draft, tickets: list[Ticket], seen: tuple[Snapshot, Policy], now: Moment) -> None:
@@ -103,7 +94,10 @@ def _open_reset(
         return
     open_now = (one for one in draft.incidents.values() if not one.ended and one.subject is Subject.GPU)
     existing = next((one for one in open_now if uuid in one.target.gpus), None)
-    if existing is not None:
+    if existing is not None and only_watches(existing, seen[1]):
+        ended = withdrawn(existing, f"{ticket.order.actor.name} ordered the reset", now.wall)
+        draft.put(ended, [entries.ended(ended)])
+    elif existing is not None:
         text = f"incident {existing.id} is about this GPU already ({existing.stage}); nothing was added"
         _decline(draft, ticket, ExitCode.REFUSED, text)
         return
@@ -157,6 +151,10 @@ def _depth(reading: ProcessReading, snapshot: Snapshot) -> int:
 
 def _open_refs(draft: Draft) -> set[ProcessRef]:
     return {ref for one in draft.incidents.values() if not one.ended for ref in one.processes}
+
+
+def _concerns(incident: Incident, ref: ProcessRef) -> bool:
+    return ref in incident.processes
 
 
 def _is_about(incident: Incident, ref: ProcessRef) -> bool:

@@ -36,10 +36,11 @@ _LAST_RETRY_SECONDS = 30.0
 class ResetJoints:
     """What a reset joins.
 
-    `write` is the cycle's: durable, or it raises RecordError and nothing changed. The gates read HOLD and
-    pause anew: `gate_before` is the whole gate while the clients that are ours to stop still run, `gate`
-    when they are stopped, `last_gate` that of a look without the driver. `verify` returns what is not as
-    it must be; `meaning` says what the tool's exit code and text mean.
+    `write` is the cycle's: durable, or it raises RecordError and nothing changed. `withdrawn` says what has
+    taken the leave for it back since. The gates read HOLD and pause anew: `gate_before` is the whole gate
+    while the clients that are ours to stop still run, `gate` when they are stopped, `last_gate` that of a
+    look without the driver. `verify` returns what is not as it must be; `meaning` says what the tool's exit
+    code and text mean.
     """
 
     sampler: SamplerPort
@@ -48,6 +49,7 @@ class ResetJoints:
     grip: DriverGripPort
     write: Callable[[LedgerChange | None, tuple[AuditEntry, ...]], Awaitable[None]]
     ledger: Callable[[], Ledger]
+    withdrawn: Callable[[ResetRun], tuple[Reason, ...]]
     gate_before: Callable[[Snapshot, ResetRun], tuple[Reason, ...]]
     gate: Callable[[Snapshot, ResetRun], tuple[Reason, ...]]
     last_gate: Callable[[Snapshot, ResetRun], tuple[Reason, ...]]

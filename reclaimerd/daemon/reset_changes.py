@@ -25,6 +25,16 @@ _STOPPED = frozenset({"inactive", "failed"})
 _UNWELL = frozenset({ResetResult.FAILED, ResetResult.NOT_VERIFIED, ResetResult.ABANDONED})
 """After these a job that lands on this host may land on a bad GPU."""
 KEPT = "kept: the GPU is not well; release it by hand or by the drain's end"
+_WORDS = {
+    ChangeKind.FENCE: (
+        "ask the scheduler to keep {0.name} free, and read it back",
+        "let go of the scheduler's fence on {0.name}",
+    ),
+    ChangeKind.UNIT: ("stop {0.name}", "start {0.name} again"),
+    ChangeKind.PERSISTENCE: ("persistence mode off on {0.name}", "persistence mode on again on {0.name}"),
+    ChangeKind.SETTING: ("write {0.name} back afterwards", "write {0.name} back to {0.before}"),
+}
+"""What making a change is, and what putting it back is."""
 
 
 def plan_lines(run: ResetRun) -> tuple[str, ...]:
@@ -35,32 +45,12 @@ def plan_lines(run: ResetRun) -> tuple[str, ...]:
 
 def words_of(change: Change) -> str:
     """Return what making a change is, in words."""
-    match change.kind:
-        case ChangeKind.FENCE:
-            return f"ask the scheduler to keep {change.name} free, and read it back"
-        case ChangeKind.UNIT:
-            return f"stop {change.name}"
-        case ChangeKind.PERSISTENCE:
-            return f"persistence mode off on {change.name}"
-        case ChangeKind.SETTING:
-            return f"write {change.name} back afterwards"
-        case _:
-            assert_never(change.kind)
+    return _WORDS[change.kind][0].format(change)
 
 
 def undone_words(change: Change) -> str:
     """Return what putting a change back is, in words."""
-    match change.kind:
-        case ChangeKind.FENCE:
-            return f"let go of the scheduler's fence on {change.name}"
-        case ChangeKind.UNIT:
-            return f"start {change.name} again"
-        case ChangeKind.PERSISTENCE:
-            return f"persistence mode on again on {change.name}"
-        case ChangeKind.SETTING:
-            return f"write {change.name} back to {change.before}"
-        case _:
-            assert_never(change.kind)
+    return _WORDS[change.kind][1].format(change)
 
 
 async def prepare(book: RunBook) -> Moved:

@@ -16,7 +16,7 @@ from reclaimerd.daemon.reset_verify import look_again, verify
 from reclaimerd.errors import CorruptStoreError, RecordError
 from reclaimerd.model.identity import AttemptId
 from reclaimerd.model.ledger import Ledger
-from reclaimerd.model.reset_run import ResetFact, ResetPhase, ResetResult, ResetRun
+from reclaimerd.model.reset_run import ResetFact, ResetPhase, ResetResult
 from reclaimerd.record import logs
 
 _TOOL_MAY_RUN = (ResetPhase.RESET, ResetPhase.LEFT_ALONE)
@@ -64,24 +64,23 @@ class ResetProcedure:
             await self._drive(RunBook(self._joints, run))
 
     async def put_back(self, run_id: AttemptId) -> None:
-        """Take a run no further, and put back what it changed; for an end of ours that has no next start.
+        """Start no tool for a run, and put back what it changed; for an end of ours that has no next start.
 
-        What was made ready is withdrawn. A run whose tool may have been started is left as it stands: the
-        next start goes on with it.
+        What was made ready is withdrawn. A run whose tool has ended is verified first. One whose tool may
+        run is left as it stands: the next start goes on with it.
         """
         async with self._turn:
             run = run_in(self._joints.ledger(), run_id)
-            if run is None or not await self._may_be_put_back(run):
+            if run is None or run.is_done:
                 return
             book = RunBook(self._joints, run)
-            if run.phase is not ResetPhase.RESTORE:
+            may_run = run.boot_id == self._joints.boot_id and run.phase in _TOOL_MAY_RUN
+            is_ready = may_run and run.phase is ResetPhase.RESET
+            if run.phase in _BEFORE_TOOL or (is_ready and await never_ran(self._joints, run)):
                 await book.advance(refused("we ended before the tool was started; nothing was reset"))
+            elif may_run and not await tool_is_over(self._joints, run):
+                return
             await self._drive(book)
-
-    async def _may_be_put_back(self, run: ResetRun) -> bool:
-        if run.phase is ResetPhase.RESET and run.boot_id == self._joints.boot_id:
-            return await never_ran(self._joints, run)
-        return run.phase in (*_BEFORE_TOOL, ResetPhase.RESTORE)
 
     async def _drive(self, book: RunBook) -> None:
         try:
@@ -126,6 +125,8 @@ async def _moved(book: RunBook) -> Moved | None:
     """Do a phase and return how it ended, or None where nothing may be done; a fault of ours ends it too."""
     phase = book.run.phase
     try:
+        if phase in _BEFORE_TOOL and (reasons := book.joints.withdrawn(book.run)):
+            return refused("", reasons)
         return await _PHASES[phase](book)
     except Exception as error:  # the border: after a bug the way leads back, never on
         if phase is ResetPhase.RESTORE:

@@ -46,7 +46,7 @@ class ResetTasks:
             self.begin(run)
 
     async def put_back(self, ledger: Ledger) -> None:
-        """Take no reset any further, and put back what was changed, where no tool may be running."""
+        """Start no tool any more, and put back what was changed, where none may be running."""
         await self.stop()
         for run in ledger.resets:
             if not run.is_done:

@@ -10,13 +10,15 @@ from reclaimerd.daemon import entries
 from reclaimerd.daemon.draft import Draft
 from reclaimerd.daemon.opening import Moment
 from reclaimerd.judge.endings import handed_over, recipient_of, reset_verified
+from reclaimerd.judge.evaluate import effective_mode, rule_named
 from reclaimerd.judge.gate_context import GateContext
 from reclaimerd.judge.reset_plan import plan_of
 from reclaimerd.judge.steps import with_outcome
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.identity import GpuUuid, IncidentId
-from reclaimerd.model.incident import Attempt, Incident, Outcome, OutcomeKind, Stage, Subject
+from reclaimerd.model.incident import ActorKind, Attempt, Incident, Outcome, OutcomeKind, Stage, Subject
 from reclaimerd.model.ledger import Ledger, SpendKind
+from reclaimerd.model.policy import Mode, Policy
 from reclaimerd.model.reset_run import Change, GpuBefore, ResetPhase, ResetResult, ResetRun
 from reclaimerd.model.step import Permit
 
@@ -61,13 +63,22 @@ def is_reset(permit: Permit) -> bool:
     return permit.step.stage is Stage.RESET and not (permit.dry_run or permit.step.dry_run)
 
 
-def open_gpus(incidents: Iterable[Incident]) -> Mapping[GpuUuid, tuple[IncidentId, ...]]:
+def open_gpus(incidents: Iterable[Incident], policy: Policy) -> Mapping[GpuUuid, tuple[IncidentId, ...]]:
     """Return which open incidents concern each GPU: of two on one GPU neither may reset it."""
     found: dict[GpuUuid, tuple[IncidentId, ...]] = {}
     for incident in incidents:
-        if not incident.ended:
+        if not incident.ended and not only_watches(incident, policy):
             found |= {uuid: (*found.get(uuid, ()), incident.id) for uuid in incident.target.gpus}
     return found
+
+
+def only_watches(incident: Incident, policy: Policy) -> bool:
+    """Tell whether a rule that only observes opened this for a GPU: it does nothing, and holds up nobody."""
+    by_rule = incident.subject is Subject.GPU and incident.actor.kind is ActorKind.RULE
+    if not by_rule or incident.ended or incident.attempts:
+        return False
+    rule = rule_named(policy, incident.actor.name)
+    return rule is not None and effective_mode(policy, rule) is Mode.OBSERVE
 
 
 def in_flight(incident: IncidentId, ledger: Ledger) -> bool:
@@ -91,11 +102,15 @@ def reset_since(handed: Mapping[IncidentId, Incident], ledger: Ledger) -> list[t
     ]
 
 
-def take_results(draft: Draft, now: Moment) -> None:
-    """Give each incident whose reset has its result the outcome, and drop runs with nothing left to do."""
+def take_results(draft: Draft, now: Moment, *, foreground: bool = False) -> None:
+    """Give each incident whose reset has its result the outcome, and drop runs with nothing left to do.
+
+    One command knows its own incidents alone: the result of any other waits for the daemon that has it.
+    """
     kept: list[ResetRun] = []
     for run in draft.ledger.resets:
-        if run.result is not None and run.phase in _TOLD_IN and not run.told:
+        ours = not foreground or run.incident in draft.incidents
+        if ours and run.result is not None and run.phase in _TOLD_IN and not run.told:
             _tell(draft, run, run.result, now)
             _alarm_of_many(draft, run, now)
             run = replace(run, told=True)  # noqa: PLW2901  # the same run, told

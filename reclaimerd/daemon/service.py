@@ -231,7 +231,8 @@ class Service:
         self.last_pass_at, self.last_pass_seconds = self.wall(), report.seconds
         await self.pacing.passed()
         self._collect_evidence()
-        await self.engine.resets.look_after()
+        if not self.engine.choice.read_only:  # it puts things back, which is an act
+            await self.engine.resets.look_after()
         await self._remember(force=False)
         if report.at_once:
             return began

@@ -4,6 +4,7 @@ A pause whose time is over, a step that broke off between intent and outcome, an
 `--dry-run`, which binds everybody.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from reclaimerd.daemon import entries
@@ -11,10 +12,10 @@ from reclaimerd.daemon.draft import Draft
 from reclaimerd.daemon.opening import Moment
 from reclaimerd.daemon.resets import in_flight
 from reclaimerd.judge.endings import handed_over, may_be_withdrawn, withdrawn
-from reclaimerd.judge.evaluate import effective_mode
+from reclaimerd.judge.evaluate import effective_mode, goes_further, rule_named
 from reclaimerd.judge.steps import with_outcome
 from reclaimerd.model.audit_record import AuditEntry, RecordKind
-from reclaimerd.model.incident import ActorKind, Incident, Outcome, OutcomeKind, Recipient
+from reclaimerd.model.incident import ActorKind, Incident, Outcome, OutcomeKind, Recipient, Stage
 from reclaimerd.model.policy import FaultRule, Mode, Policy, Rule
 
 
@@ -60,6 +61,24 @@ def leave_dry_plans(draft: Draft, policy: Policy, now: Moment) -> None:
         dry = incident.plan.dry_run and incident.actor.name in enforcing
         if dry and not incident.ended and may_be_withdrawn(incident):
             ended = withdrawn(incident, "it was planned as a dry run, and its rule enforces now", now.wall)
+            draft.put(ended, [entries.ended(ended)])
+
+
+def make_way(
+    draft: Draft,
+    is_about: Callable[[Incident], bool],
+    rule: Rule | FaultRule,
+    policy: Policy,
+    now: Moment,
+) -> None:
+    """Stand down what a rule that goes less far has opened and did nothing about: it would stay for ever."""
+    for incident in list(draft.incidents.values()):
+        untouched = incident.stage is Stage.PENDING and not incident.attempts
+        if incident.ended or not untouched or incident.actor.kind is not ActorKind.RULE:
+            continue
+        other = rule_named(policy, incident.actor.name)
+        if is_about(incident) and other is not None and goes_further(rule, other, policy):
+            ended = withdrawn(incident, f"rule {rule.name} goes further", now.wall)
             draft.put(ended, [entries.ended(ended)])
 
 

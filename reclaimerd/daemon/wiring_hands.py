@@ -115,6 +115,7 @@ def build_reset(parts: HandParts, tool: ResetTool, sampler: OneAtATime, news: Ne
         grip=parts.grip,
         write=lambda change, records: parts.cycle().write(change, records),
         ledger=lambda: parts.cycle().state.ledger,
+        withdrawn=gates.withdrawn,
         gate_before=gates.before,
         gate=gates.whole,
         last_gate=gates.last,

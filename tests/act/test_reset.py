@@ -55,9 +55,9 @@ print("unharmed")
         (255, "GPU 1 is currently in use by another process.", OutcomeKind.RESET_REFUSED, "currently in use"),
         (255, "  GPU 0: Not Supported\n", OutcomeKind.RESET_REFUSED, "GPU 0: Not Supported"),
         (4, "Insufficient Permissions", OutcomeKind.RESET_REFUSED, "Insufficient Permissions"),
-        (0, "", OutcomeKind.FAILED, "not verified"),
-        (0, "All done.", OutcomeKind.FAILED, "not verified"),
-        (0, SUCCESS + IN_USE, OutcomeKind.FAILED, "not verified"),
+        (0, "", OutcomeKind.RESET_NOT_VERIFIED, "ended well and said: "),
+        (0, "All done.", OutcomeKind.RESET_NOT_VERIFIED, "ended well and said: "),
+        (0, SUCCESS + IN_USE, OutcomeKind.RESET_NOT_VERIFIED, "ended well and said: "),
         (255, SUCCESS, OutcomeKind.FAILED, "ended with 255"),
         (255, SUCCESS + IN_USE, OutcomeKind.FAILED, "ended with 255"),
         (255, "GPU is primary", OutcomeKind.FAILED, "ended with 255 and said: GPU is primary"),
@@ -72,7 +72,7 @@ def test_only_code_and_text_together_are_a_success(
     kind: OutcomeKind,
     words: str,
 ) -> None:
-    """Exit 0 with the success text is done; a known refusal is refused; all else FAILED, in its words."""
+    """Exit 0 with the success text is done, with others not verified; a known refusal is one; else FAILED."""
     outcome = outcome_of_tool(code, text)
     assert outcome.kind is kind
     assert words in outcome.detail

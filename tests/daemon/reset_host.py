@@ -6,13 +6,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from reclaimerd.act.reset_texts import outcome_of_tool
 from reclaimerd.daemon.reset_book import ResetJoints
 from reclaimerd.daemon.reset_procedure import ResetProcedure
 from reclaimerd.errors import RecordError
 from reclaimerd.model.audit_record import AuditEntry, RecordKind
 from reclaimerd.model.fault import KernelNews
 from reclaimerd.model.identity import AttemptId, GpuUuid, IncidentId, ProcessRef
-from reclaimerd.model.incident import Outcome, OutcomeKind
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import Policy
 from reclaimerd.model.ports import (
@@ -201,6 +201,8 @@ class FakeHost:
     """`make NAME` or `undo NAME`: how many times more it fails."""
     undo_errors: dict[str, Exception] = field(default_factory=dict)
     units_readable: bool = True
+    withdrawn_in: ResetPhase | None = None
+    """Where the leave for the reset is found to be taken back."""
     last_seq: int | None = 41
     on_look: Callable[[int, Look], None] = lambda _count, _look: None
     looks: list[Look] = field(default_factory=list)
@@ -292,6 +294,11 @@ class FakeHost:
             reset_facts=facts,
             kernel_news=KernelNews(last_seq=self.last_seq),
         )
+
+    def withdrawn(self, run: ResetRun) -> tuple[Reason, ...]:
+        """Refuse in the phase that the test set."""
+        taken_back = run.phase is self.withdrawn_in
+        return (Reason(ReasonKind.MODE, "the mode is observe by now"),) if taken_back else ()
 
     def gate(self, snapshot: Snapshot, _run: ResetRun) -> tuple[Reason, ...]:
         """Refuse for every holder: the clients are stopped by now."""
@@ -391,11 +398,12 @@ class FakeHost:
                 grip=self,
                 write=self.write,
                 ledger=lambda: self.ledger,
+                withdrawn=self.withdrawn,
                 gate_before=self.gate_before,
                 gate=self.gate,
                 last_gate=self.last_gate,
                 verify=self.verify,
-                meaning=meaning,
+                meaning=outcome_of_tool,
                 clock=lambda: self.now,
                 wall=lambda: WALL + self.now,
                 policy=lambda: self.policy,
@@ -411,14 +419,6 @@ class FakeHost:
         self.units, self.persistence, self.settings = fresh.units, fresh.persistence, fresh.settings
         self.holders = fresh.holders
         self.tool.dead = True
-
-
-def meaning(code: int, text: str) -> Outcome:
-    """Return what the tool's end means, as the hands have it."""
-    if code == 0:
-        known = "successfully reset" in text
-        return Outcome(OutcomeKind.RESET_DONE if known else OutcomeKind.RESET_NOT_VERIFIED, text)
-    return Outcome(OutcomeKind.RESET_REFUSED if "In use" in text else OutcomeKind.FAILED, text)
 
 
 def a_disk_error() -> RecordError:

@@ -14,7 +14,7 @@ from reclaimerd.model.ledger import Ledger, Pause
 from reclaimerd.model.policy import FaultRule, Mode, Policy, RuleAction, UserProtection
 from reclaimerd.model.reading import Known, Unreadable
 from reclaimerd.model.reset_run import ResetRun
-from reclaimerd.model.snapshot import Snapshot
+from reclaimerd.model.snapshot import DriverReading, DriverState, Snapshot
 from tests.builders import (
     BOOT,
     GIB,
@@ -256,6 +256,15 @@ def test_a_process_that_holds_nothing_is_exit_six(pid: str, processes: dict[int,
     assert (status, body["exit_code"]) == (404, 6)
     assert what in body["error"]
     assert told.desk.looked == [(7,)]
+
+
+def test_who_holds_nothing_while_the_driver_is_silent_is_told_that_too() -> None:
+    """What can't be seen is no "no": the answer says that the driver was not asked."""
+    silent = DriverReading(DriverState.UNRESPONSIVE, since=MONO, why="no answer")
+    look = replace(a_busy_snapshot(a_process(7)), holders=(), driver=silent)
+    status, body = explained(story(look=look), "7")
+    assert (status, body["exit_code"]) == (404, 6)
+    assert body["error"] == "pid 7 holds no GPU that can be seen; driver unresponsive (no answer)"
 
 
 def test_one_that_could_not_be_read_and_holds_nothing_says_why() -> None:

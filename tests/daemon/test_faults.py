@@ -236,6 +236,31 @@ def test_rules_settle_again_after_the_driver_changed_hands() -> None:
     assert only_run(machine.rig).gpus == (GPU_A,)
 
 
+def test_lost_device_events_upset_as_any_of_them_might_have() -> None:
+    """Which node is which GPU's is void: our worker starts anew, all is searched, rules settle; on record."""
+    machine = a_machine(policy=fault_policy(gates=GateSettings(settling_seconds=100.0)))
+    asyncio.run(machine.rig.passes())
+    machine.devices.gap = "device events were lost: too many came at once"
+    machine.rig.recorder.errors = [a_disk_error(), a_disk_error()]
+    asyncio.run(machine.rig.passes())
+    machine.devices.gap = ""
+    asyncio.run(machine.rig.passes(3))
+    assert machine.rig.events.count("driver changed") == 1
+    assert [look.full_scan for look in machine.rig.sampler.looks][2]
+    assert changed(machine) is not None
+    assert texts(machine.rig, RecordKind.DEVICE) == ["device events were lost: too many came at once"]
+
+
+def test_a_gap_in_the_kernels_log_is_on_record_once() -> None:
+    """An Xid may have been in it; a log that can't be read says so in every look."""
+    machine = a_machine()
+    machine.log.coming += [KernelNews(gap="it can't be read")] * 3
+    machine.rig.recorder.errors = [a_disk_error(), a_disk_error()]
+    asyncio.run(machine.rig.passes(5))
+    said = [text for text in texts(machine.rig, RecordKind.NOTE) if "Xids" in text]
+    assert said == ["Xids may have been missed: it can't be read"]
+
+
 AWAY = (DriverState.UNRESPONSIVE, DriverState.ABSENT)
 
 
@@ -277,6 +302,17 @@ def test_rules_settle_again_when_the_driver_is_back(away: DriverState, back: Dri
     assert only(machine.rig).attempts == ()
     asyncio.run(machine.rig.passes(3, step=60.0))
     assert only_run(machine.rig).gpus == (GPU_A,)
+
+
+def test_the_drivers_return_is_told_when_it_can_be_written() -> None:
+    """A disk that fails in that very pass loses no record of it."""
+    machine = a_machine(policy=fault_policy(gates=GateSettings(settling_seconds=0.0)))
+    driver_reads(machine, DriverState.ABSENT)
+    machine.rig.recorder.errors = [a_disk_error(), a_disk_error()]
+    driver_reads(machine, DriverState.RESPONSIVE)
+    assert returns(machine) == []
+    driver_reads(machine, DriverState.RESPONSIVE, DriverState.RESPONSIVE)
+    assert returns(machine) == ["the driver is back"]
 
 
 def test_a_driver_that_could_not_be_asked_is_as_it_was() -> None:
@@ -400,6 +436,57 @@ def test_a_rule_that_only_observes_waits_and_searches_for_nothing() -> None:
     assert only_run(rig).gpus == (GPU_A,)
 
 
+WATCHER = replace(MEND, name="watch", mode=Mode.OBSERVE)
+
+
+def test_a_rule_that_only_observes_holds_up_no_operator() -> None:
+    """What it opened would stay until the fault is gone: it is no other incident, and makes way on record."""
+    rig = a_faulty_rig(policy=fault_policy(WATCHER))
+    asyncio.run(rig.passes(2))
+    watching = only(rig)
+    context = rig.cycle.context()
+    assert context is not None
+    assert context.open_gpus == {}
+    ticket = order_reset(rig)
+    asyncio.run(rig.passes())
+    assert ticket.exit_code is None
+    assert only_run(rig).gpus == (GPU_A,)
+    (ended,) = rig.recorder.of_kind(RecordKind.INCIDENT_ENDED)
+    assert (ended.incident, ended.end) == (watching.id, Stage.STOOD_DOWN.value)
+    assert ended.reason == f"{ticket.order.actor.name} ordered the reset"
+
+
+def test_a_rule_that_acts_holds_up_an_operators_reset() -> None:
+    """It only waits: two at once on one GPU can't be, and nothing is added."""
+    policy = fault_policy(gates=GateSettings(settling_seconds=1e6))
+    rig = a_faulty_rig(policy=policy)
+    asyncio.run(rig.passes())
+    ticket = order_reset(rig)
+    asyncio.run(rig.passes())
+    assert ticket.exit_code is ExitCode.REFUSED
+    assert rig.cycle.state.ledger.resets == ()
+
+
+def test_a_rule_that_only_observes_makes_way_for_one_that_acts() -> None:
+    """Whatever their order in the policy; the one that acts is not followed by the other again."""
+    rig = a_faulty_rig(policy=fault_policy(WATCHER, replace(MEND, for_seconds=5.0)))
+    asyncio.run(rig.passes(2))
+    assert only(rig).actor.name == "watch"
+    asyncio.run(rig.passes(8))
+    assert only_run(rig).actor.name == "mend"
+    assert only(rig).actor.name == "mend"
+    assert len(rig.recorder.of_kind(RecordKind.INCIDENT_OPENED)) == 2
+
+
+def test_a_dry_run_beside_a_rule_that_observes_is_planned_once() -> None:
+    """The plan made, the observing rule's incident stands again, and stays."""
+    rig = a_faulty_rig(policy=fault_policy(WATCHER, replace(MEND, mode=Mode.DRY_RUN)))
+    asyncio.run(rig.passes(10))
+    assert only(rig).actor.name == "watch"
+    assert len(rig.recorder.of_kind(RecordKind.INTENT)) == 1
+    assert len(rig.recorder.of_kind(RecordKind.INCIDENT_OPENED)) == 3
+
+
 def test_a_rules_dry_run_says_once_what_it_would_do() -> None:
     """Stood down, nothing reset, and not opened anew with every pass."""
     rig = a_faulty_rig(policy=fault_policy(replace(MEND, mode=Mode.DRY_RUN)))
@@ -412,6 +499,36 @@ def test_a_rules_dry_run_says_once_what_it_would_do() -> None:
     rig.cycle.policy = fault_policy()
     asyncio.run(rig.passes())
     assert only_run(rig).gpus == (GPU_A,)
+
+
+def test_a_dry_run_of_a_drain_is_said_once_and_holds_up_no_later_one() -> None:
+    """Not opened anew, not handed over for its own spent budget; enforced, the rule asks for the drain."""
+    rule = replace(MEND, xid_classes=("lost",), mode=Mode.DRY_RUN)
+    rig = a_reset_rig(policy=fault_policy(rule))
+    rig.cycle.state.ledger = Ledger(xids=(an_xid(GPU_A, FaultClass.LOST, 79),))
+    asyncio.run(rig.passes(10))
+    assert len(rig.recorder.of_kind(RecordKind.INCIDENT_OPENED)) == 1
+    other = (an_xid(GPU_B, FaultClass.LOST, 79),)
+    rig.cycle.state.ledger = replace(rig.cycle.state.ledger, xids=other)
+    asyncio.run(rig.passes(10))
+    assert len(rig.recorder.of_kind(RecordKind.INCIDENT_OPENED)) == 2
+    rig.cycle.policy = fault_policy(replace(rule, mode=Mode.ENFORCE))
+    asyncio.run(rig.passes())
+    asked = [permit for permit in rig.executor.permits if not permit.dry_run]
+    assert [permit.step.stage for permit in asked] == [Stage.DRAIN]
+
+
+@pytest.mark.parametrize("fault", [FaultClass.RESET, FaultClass.LOST])
+def test_a_daemon_that_acts_on_nothing_says_once_what_it_would_do(fault: FaultClass) -> None:
+    """Its own --dry-run binds a rule that enforces: planned, and not opened anew with every pass."""
+    rule = replace(MEND, xid_classes=("reset", "lost"))
+    rig = a_reset_rig(policy=fault_policy(rule), dry_run=True)
+    rig.cycle.state.ledger = Ledger(xids=(an_xid(fault=fault),))
+    asyncio.run(rig.passes(10))
+    assert (rig.cycle.state.ledger.resets, rig.executor.sent) == ((), {})
+    assert len(rig.recorder.of_kind(RecordKind.INCIDENT_OPENED)) == 1
+    (ended,) = rig.recorder.of_kind(RecordKind.INCIDENT_ENDED)
+    assert ended.end == Stage.STOOD_DOWN.value
 
 
 SIGNALLING = replace(

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from reclaimerd.act.reset_files import Claim, take_claim
 from reclaimerd.daemon.past import read_stored
-from reclaimerd.daemon.this_host import read_boot_id
+from reclaimerd.daemon.this_host import read_boot_id, read_own_ref
+from reclaimerd.host.files import ensure_directory
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.reset_run import ResetPhase, ResetResult
 from reclaimerd.record.store import STORE_NAME, Store
@@ -388,8 +390,11 @@ def test_restore_puts_back_what_a_reset_had_stopped_and_no_tool_runs(rig: Rig) -
 
 
 def test_restore_leaves_a_reset_whose_tool_may_run_to_the_next_start(rig: Rig) -> None:
-    """And says so."""
+    """And says so. Its marks tell that it runs: here it is this very process."""
     leave_run(rig, ResetPhase.LEFT_ALONE)
+    boot_id = read_boot_id()
+    ensure_directory(rig.state / "resets", 0o700)
+    take_claim(rig.state / "resets", a_run().id, Claim(read_own_ref(boot_id)))
     told = run("--simulate", str(rig.host), "--config", str(rig.policy), "--restore")
     assert told.returncode == 0
     assert "its tool may be running, so nothing is put back yet" in told.stderr

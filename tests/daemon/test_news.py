@@ -48,6 +48,7 @@ class FakeDevices:
 
     coming: list[tuple[DeviceEvent, ...]] = field(default_factory=list)
     fault: str = ""
+    gap: str = ""
     fd: int | None = None
     asked: list[tuple[str, ...]] = field(default_factory=list)
 
@@ -64,6 +65,19 @@ class FakeDevices:
 def a_line(seq: int = 1) -> XidLine:
     """Return an Xid."""
     return XidLine(seq, MONO, PCI, 48, "what it says")
+
+
+def test_lost_device_events_are_told_once() -> None:
+    """Those that the socket lost and those that were too many to keep; also when a later reading is whole."""
+    devices = FakeDevices(gap="device events were lost: too many came at once")
+    news = News(None, devices)
+    news.look()
+    devices.gap = ""
+    news.look()
+    assert (news.missed(), news.missed()) == ("device events were lost: too many came at once", "")
+    devices.coming.append((EVENT,) * 4097)
+    assert len(news.look()[1]) == 4096
+    assert news.missed() == "device events were lost: more than are kept"
 
 
 def test_what_came_stays_until_it_is_taken() -> None:

@@ -318,6 +318,41 @@ def test_putting_back_goes_on_with_what_was_begun() -> None:
     assert host.is_as_before()
 
 
+@pytest.mark.parametrize(("make", "result"), ENDS)
+def test_putting_back_comes_to_the_same_end_once_the_tool_has_ended(
+    make: Callable[[], FakeHost], result: ResetResult
+) -> None:
+    """No next start may come: from the tool on, at any boundary, what is stopped does not stay stopped."""
+    names = boundaries(make)
+    for boundary, name in enumerate(names):
+        host = make()
+        killed_at(host, boundary)
+        if not host.tool.runs:
+            continue
+        host.now += host.tool.seconds
+        asyncio.run(host.a_life().put_back(RUN))
+        where = f"put back after boundary {boundary} ({name})"
+        assert (host.run.phase, host.run.result) == (ResetPhase.DONE, result), where
+        assert host.tool.runs == 1, where
+        assert not host.sins, where
+        assert host.is_as_before(), where
+
+
+def test_putting_back_ends_what_was_left_alone_when_it_has_ended() -> None:
+    """While the tool runs nothing is touched; then all is put back, and the result stays."""
+    host = a_host()
+    host.tool.end = None
+    asyncio.run(host.a_life().run(RUN))
+    asyncio.run(host.a_life().put_back(RUN))
+    phases = [host.run.phase]
+    host.tool.end = SUCCESS
+    asyncio.run(host.a_life().put_back(RUN))
+    assert [*phases, host.run.phase] == [ResetPhase.LEFT_ALONE, ResetPhase.DONE]
+    assert host.run.result is ResetResult.ABANDONED
+    assert not host.sins
+    assert host.is_as_before()
+
+
 def test_putting_back_goes_no_step_further() -> None:
     """For an end of ours without a next start: before the tool all is put back, then nothing is touched.
 

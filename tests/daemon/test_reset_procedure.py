@@ -83,6 +83,25 @@ def test_a_tool_that_cannot_be_run_here_refuses_before_anything_is_changed() -> 
     assert_refused_and_restored(host, "no systemd here")
 
 
+@pytest.mark.parametrize(
+    ("phase", "made"),
+    [
+        (ResetPhase.PREPARE, 0),
+        (ResetPhase.FENCE, 0),
+        (ResetPhase.STOP_CLIENTS, 1),
+        (ResetPhase.LOOK_AGAIN, len(MADE)),
+    ],
+)
+def test_a_leave_that_is_taken_back_is_none_in_any_phase_before_the_tool(
+    phase: ResetPhase, made: int
+) -> None:
+    """No further step is taken, not even the fence is asked for; what was changed is put back."""
+    host = FakeHost(withdrawn_in=phase)
+    run(host)
+    assert len([act for act in host.acts if act.startswith("make")]) == made
+    assert_refused_and_restored(host, "the mode is observe by now")
+
+
 def test_a_fence_that_is_not_read_back_stops_nothing() -> None:
     """No client is stopped before the fence stands; a fence that may be half made is released."""
     host = FakeHost(fails={"make node-1": 1})

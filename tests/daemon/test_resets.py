@@ -248,6 +248,25 @@ def test_a_run_whose_incident_is_gone_is_let_go_of() -> None:
     assert outcomes(rig) == []
 
 
+@pytest.mark.parametrize("phase", [ResetPhase.DONE, ResetPhase.LEFT_ALONE])
+def test_one_command_leaves_the_result_of_another_life_to_the_daemon(phase: ResetPhase) -> None:
+    """It knows only its own incidents: told there, the outcome, the budget and the drain would be lost."""
+    rig = a_reset_rig(foreground=True)
+    left = a_run(phase=phase, result=ResetResult.REFUSED)
+    rig.cycle.state.ledger = Ledger(resets=(left,))
+    asyncio.run(rig.passes(3))
+    assert rig.cycle.state.ledger.resets == (left,)
+
+
+def test_one_command_tells_the_result_of_its_own_reset() -> None:
+    """Whoever ordered it there waits for it."""
+    rig = under_way(a_reset_rig(foreground=True))
+    let_end(rig, ResetResult.VERIFIED)
+    asyncio.run(rig.passes())
+    assert outcomes(rig) == [OutcomeKind.RESET_DONE]
+    assert rig.cycle.state.ledger.resets == ()
+
+
 def test_a_start_in_mid_reset_keeps_the_attempt_open() -> None:
     """No UNKNOWN: the run's own record goes on; without a run the attempt is unknown."""
     rig = under_way(a_reset_rig())
@@ -394,8 +413,8 @@ def test_open_incidents_are_counted_by_gpu() -> None:
     """Ended ones are not."""
     here = an_incident()
     there = replace(an_incident(), id=IncidentId("inc-2"), stage=Stage.RECLAIMED)
-    assert open_gpus([here, there]) == {GPU_A: (here.id,)}
-    assert open_gpus([]) == {}
+    assert open_gpus([here, there], a_policy()) == {GPU_A: (here.id,)}
+    assert open_gpus([], a_policy()) == {}
 
 
 def test_a_process_and_its_gpu_are_not_reset_over_each_other() -> None:

@@ -273,6 +273,17 @@ def test_a_bug_in_a_pass_is_logged_that_pass_acts_no_further_and_the_loop_goes_o
     assert not any("Traceback" in str(line) for line in lines)
 
 
+@pytest.mark.parametrize("choice", [Choice(foreground=True), Choice(foreground=True, read_only=True)])
+def test_a_command_that_only_reads_goes_on_with_no_reset(
+    monkeypatch: pytest.MonkeyPatch, choice: Choice
+) -> None:
+    """What a dead daemon's reset had stopped is put back by who may write that down, and by no `status`."""
+    story = make(monkeypatch, foreground=True)
+    story.engine.choice = choice
+    asyncio.run(story.service.run(once=True))
+    assert story.engine.resets.looks == (0 if choice.read_only else 1)
+
+
 def test_in_the_foreground_a_bug_ends_the_command_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     """A person waits: better an end than a loop of faults; and nobody's service is told anything."""
     story = make(monkeypatch, foreground=True)

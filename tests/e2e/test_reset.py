@@ -1,6 +1,7 @@
 """A GPU reset from the command to the last thing put back, on a simulated host: gate, tool, proof, crash."""
 
 import signal
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from reclaimerd.daemon.past import read_stored
+from reclaimerd.model.reset_run import ResetPhase, ResetResult
 from reclaimerd.simulation.host import change_simulated_host
 from tests.e2e.reset_rig import DCGM, ResetRig, intervals_in, mostly_slow, reset_host
 from tests.e2e.rig import GPU_A, GPU_B, is_alive
@@ -213,6 +216,30 @@ def test_a_hung_tool_is_left_alone_and_what_was_stopped_comes_back_when_it_ends(
         assert len(host.resets) == 1
         host.as_before()
         assert host.reset("--force").code == REFUSED
+
+
+def test_the_end_of_the_service_puts_back_what_was_stopped_for_a_tool_that_has_ended() -> None:
+    """SIGKILL while the tool runs and no next start: it is verified by what the unit runs after its end."""
+    with reset_host() as host:
+        host.slow_reset(0.5)
+        daemon = host.rig.start_daemon()
+        asked = host.rig.begin("reset", "--gpu", GPU_A, "--json")
+        wait_until(lambda: "reset" in host.phases(), host.rig.story(), 30.0)
+        wait_until(lambda: bool(list((host.rig.state / "resets").glob("*.started"))), host.rig.story(), 30.0)
+        daemon.send(signal.SIGKILL)
+        daemon.process.wait(10)
+        asked.result()
+        wait_until(
+            lambda: bool(list((host.rig.state / "resets").glob("*.ended"))), "the tool has ended", 30.0
+        )
+        where = ("--simulate", str(host.rig.host), "--config", str(host.rig.policy))
+        argv = [sys.executable, "-m", "reclaimerd.daemon.main", *where, "--restore"]
+        told = subprocess.run(argv, capture_output=True, text=True, timeout=60.0, check=False)
+        assert (told.returncode, told.stderr) == (0, ""), host.rig.story()
+        assert len(host.resets) == 1
+        (left,) = read_stored(host.rig.state).ledger.resets
+        assert (left.phase, left.result) == (ResetPhase.DONE, ResetResult.VERIFIED), host.rig.story()
+        host.as_before()
 
 
 @pytest.mark.parametrize(
