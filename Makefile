@@ -16,7 +16,7 @@ check: export HYPOTHESIS_STORAGE_DIRECTORY := $(CACHE)/hypothesis
 help:
 	@echo "make demo    show the whole ladder on a simulated GPU host with real processes"
 	@echo "make check   format, lint, types, import floors, systemd unit, tests with their floors"
-	@echo "make docs    write docs/ladder.md and docs/reclaimctl.md anew from the code"
+	@echo "make docs    write docs/ladder.md, docs/reset.md and docs/reclaimctl.md anew from the code"
 
 demo: environment
 	@$(BIN)/reclaimctl demo
