@@ -80,6 +80,116 @@ class AllocationView:
 
 
 @dataclass(frozen=True, slots=True)
+class PodState:
+    """One pod of this node as the cluster's API has it; times are wall-clock seconds.
+
+    `deletes_at` is the deletion's own deadline (deletionTimestamp, which has the grace in it), None while
+    nobody deleted it. `grace_seconds` is the pod's own, `mirror` the hash of a static pod it stands for.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    phase: str
+    deletes_at: float | None = None
+    grace_seconds: float | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
+    owner: str = ""
+    """Kind and name of its controller, as `Job/train`."""
+    mirror: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAnswer:
+    """What the cluster's worker answers: the whole list, and when it began to ask (wall-clock seconds)."""
+
+    began_at: float
+    pods: tuple[PodState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """All pods of this node at `read_at` (monotonic), `read_wall` (wall clock): a whole list or none."""
+
+    read_at: float
+    read_wall: float
+    pods: tuple[PodState, ...]
+
+    def pod(self, uid: str) -> PodState | None:
+        """Return the pod of this UID, or that stands for a static pod of this hash."""
+        return next((one for one in self.pods if uid in {one.uid, one.mirror}), None)
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJob:
+    """One job as its controller has it; `ended_at` is wall-clock seconds, None while it runs.
+
+    `gpu_indices` are Slurm's own GRES indices on this node, None where the controller did not say, or where
+    the job has shares of GPUs (shard, mps). `uid` is its user's, None where the controller did not say.
+    """
+
+    id: str
+    state: str
+    user: str = ""
+    account: str = ""
+    partition: str = ""
+    hosts: int | None = None
+    gpu_indices: tuple[int, ...] | None = None
+    ended_at: float | None = None
+    uid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmView:
+    """What Slurm says of this node's jobs at `read_at` (monotonic), `read_wall` (wall clock).
+
+    `jobs` are all whose processes were seen here, and all that the controller has on this node. `devices`
+    maps Slurm's GRES index to the minor of /dev/nvidiaN; where it could not be read `why` says so. An ended
+    job's processes may take `kill_wait_seconds`, and then `unkillable_seconds`, to go.
+    """
+
+    read_at: float
+    read_wall: float
+    jobs: tuple[SlurmJob, ...]
+    devices: tuple[tuple[int, int], ...] = ()
+    kill_wait_seconds: float = 30.0
+    unkillable_seconds: float = 60.0
+    why: str = ""
+    gone: tuple[str, ...] = ()
+    """Job ids that the controller answered it does not know (any more)."""
+
+    def job(self, job_id: str) -> SlurmJob | None:
+        """Return the job of this id."""
+        return next((one for one in self.jobs if one.id == job_id), None)
+
+
+class OwnerKind(StrEnum):
+    """Whose end is remembered."""
+
+    POD = "pod"
+    JOB = "job"
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A pod or a job as its owner last listed it, and since when it ends; remembered over the looks.
+
+    `id` is the pod's UID, or the job's id. `ends_since` (monotonic): when a list first showed it deleted or
+    ended, or did not name it any more; None while it runs. `takes_seconds`: how long its owner lets it take
+    from then on at most, None where that is not known. `gone`: the newest list does not name it. `listed`:
+    some list did, since our start.
+    """
+
+    owner: OwnerKind
+    id: str
+    ends_since: float | None = None
+    takes_seconds: float | None = None
+    gone: bool = False
+    listed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class MigDevice:
     """One MIG device: an instance of a GPU that has a UUID of its own."""
 
@@ -105,12 +215,16 @@ class AllocationTerms:
     """An older list convicts nobody, and clears nobody."""
     steady_seconds: float = 120.0
     """A kubelet's list is empty or partial after its start: so long it, and its runtime, must have run."""
+    past_deadline_seconds: float = 120.0
+    """So long past its owner's own deadline a process counts as lingering; before that it is ending."""
+    outside_jobs: bool = False
+    """On a Slurm node: processes that belong to no job and no system unit."""
 
 
 class AllocationRuling(StrEnum):
-    """What the list says of one process on one GPU; only UNALLOCATED may ever lead to an act.
+    """What is known of one process on one GPU; only UNALLOCATED and LINGERING may ever lead to an act.
 
-    LINGERING and ENDING need the owner's own deadline, which only the cluster's API tells.
+    ENDING: its pod or job ends, and its owner's own deadline is not past; LINGERING: it is.
     """
 
     ALLOWED = "allowed"

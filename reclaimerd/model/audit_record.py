@@ -35,6 +35,7 @@ class RecordKind(StrEnum):
     RESET_STEP = "reset_step"
     XID = "xid"
     DEVICE = "device"
+    DRAIN_STEP = "drain_step"
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,6 +133,10 @@ class Plan:
     timeout_seconds: float | None = None
     dry_run: bool = False
     force: bool = False
+    warn_seconds: float | None = None
+    """The owner is warned first, and for this long nothing else follows; None: nobody is warned."""
+    only_warns: bool = False
+    """After the warning it waits until the verdict is withdrawn: no stage follows."""
 
 
 class Subject(StrEnum):
@@ -156,6 +160,8 @@ class OutcomeKind(StrEnum):
     DRY_RUN = "dry_run"
     UNKNOWN = "unknown"
     ACCEPTED = "accepted"
+    DELIVERED = "delivered"
+    NOT_DELIVERED = "not_delivered"
     RESET_DONE = "reset_done"
     RESET_REFUSED = "reset_refused"
     RESET_ABANDONED = "reset_abandoned"

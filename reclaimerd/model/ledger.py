@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from reclaimerd.model.drain import NodeDrain
 from reclaimerd.model.fault import StandingXid
 from reclaimerd.model.identity import GpuUuid
 from reclaimerd.model.reset_run import GpuBreaker, ResetPast, ResetRun, Untouchable
@@ -14,6 +15,8 @@ class SpendKind(StrEnum):
     WORKLOAD = "workload"
     RESET = "reset"
     DRAIN = "drain"
+    CAUSE = "cause"
+    """Who was the cause of a drain request: a namespace, an account or a uid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +78,5 @@ class Ledger:
     kernel_seq: int | None = None
     """The last kernel log record that was read, of the boot `kernel_boot`."""
     kernel_boot: str = ""
+    drain: NodeDrain | None = None
+    """This node's drain request; a node has one at a time."""

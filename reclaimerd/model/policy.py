@@ -5,12 +5,15 @@ repeats them as comments and a test compares the two.
 """
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from reclaimerd.model.drain_policy import DrainSettings, FaultDomain
 from reclaimerd.model.rules import (
     DEFAULT_STAGES,
+    ONLY_TOLD,
     FaultRule,
     GpuSpan,
+    LabelOperator,
+    LabelTerm,
     ListedStage,
     Mode,
     Per,
@@ -20,12 +23,18 @@ from reclaimerd.model.rules import (
     Scope,
     Selector,
     Threshold,
+    TimeWindow,
 )
 
 __all__ = [  # what is said of single rules stands in model.rules; the whole policy is one door
     "DEFAULT_STAGES",
+    "ONLY_TOLD",
+    "DrainSettings",
+    "FaultDomain",
     "FaultRule",
     "GpuSpan",
+    "LabelOperator",
+    "LabelTerm",
     "ListedStage",
     "Mode",
     "Per",
@@ -35,16 +44,8 @@ __all__ = [  # what is said of single rules stands in model.rules; the whole pol
     "Scope",
     "Selector",
     "Threshold",
+    "TimeWindow",
 ]
-
-
-class FaultDomain(StrEnum):
-    """Whose fault a stuck task is; by default only the first two may lead to a drain request."""
-
-    DRIVER = "driver"
-    HARDWARE = "hardware"
-    WORKLOAD = "workload"
-    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +63,15 @@ class LadderSettings:
 
 @dataclass(frozen=True, slots=True)
 class GateSettings:
-    """Waiting times that bind acts by rule; `gpu_cooldown_seconds` binds every reset."""
+    """What binds acts by rule; `gpu_cooldown_seconds` binds every reset.
+
+    `spare_jobs_over_gpus`: a workload that holds more GPUs, or spans hosts, or may, is only watched.
+    """
 
     settling_seconds: float = 300.0
     workload_cooldown_seconds: float = 300.0
     gpu_cooldown_seconds: float = 1200.0
+    spare_jobs_over_gpus: int = 1
     hold_files: tuple[str, ...] = ("/etc/reclaimerd/HOLD", "/run/reclaimerd/HOLD")
 
 
@@ -93,19 +98,6 @@ class BreakerSettings:
     gpus_at_least: int = 2
     failed_resets: int = 2
     """Failed resets of one GPU within 24 h that trip that GPU's own breaker."""
-
-
-@dataclass(frozen=True, slots=True)
-class DrainSettings:
-    """When and how a drain is asked for."""
-
-    fault_domains: tuple[FaultDomain, ...] = (FaultDomain.DRIVER, FaultDomain.HARDWARE)
-    directory: str = ""
-    """Folder of the request files; empty is `drain` under the state directory."""
-    driver_alarm_seconds: float = 120.0
-    """Without any answer of the driver for this long: an alarm."""
-    driver_drain_seconds: float = 900.0
-    """Without any answer of the driver for this long: one drain request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +155,55 @@ class AttributionSettings:
     refresh_seconds: float = 30.0
     steady_seconds: float = 120.0
     system_namespaces: tuple[str, ...] = _SYSTEM_NAMESPACES
+    scontrol: str = ""
+    """Absolute path of Slurm's scontrol; "" looks where packages put it."""
+    slurmd: str = ""
+    """Absolute path of slurmd, which tells its GRES (`slurmd -G`); "" looks where packages put it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """By which credentials the cluster's API is asked, and as which node's.
+
+    `credentials`: "" asks nobody, "in-cluster" is the account of the pod that we run in, else the absolute
+    path of a kubeconfig. `node`: this host's name in the cluster, "" is the host name in small letters. One
+    reading of the list may take `seconds`.
+    """
+
+    credentials: str = ""
+    node: str = ""
+    refresh_seconds: float = 30.0
+    seconds: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerMarks:
+    """Whose own exemption marks count: the annotation of their pod, or the property of their unit.
+
+    `namespaces` are fnmatch globs, `users` names. Empty, the default: nobody's.
+    """
+
+    namespaces: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WarnSettings:
+    """How the owner of a process is warned: on their terminals, and by a program of root's ("" is none)."""
+
+    terminals: bool = True
+    hook: str = ""
+    seconds: float = 10.0
+    """Limit of one warning over all its ways."""
+
+
+@dataclass(frozen=True, slots=True)
+class MinerSettings:
+    """What the administrator knows of miners besides what is built in: program names and SHA-256 digests."""
+
+    names: tuple[str, ...] = ()
+    sha256: tuple[str, ...] = ()
+    ports: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +270,10 @@ class Policy:
     workers: WorkerSettings = field(default_factory=WorkerSettings)
     reset: ResetSettings = field(default_factory=ResetSettings)
     attribution: AttributionSettings = field(default_factory=AttributionSettings)
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
+    marks: OwnerMarks = field(default_factory=OwnerMarks)
+    warn: WarnSettings = field(default_factory=WarnSettings)
+    miner: MinerSettings = field(default_factory=MinerSettings)
     audit: AuditSettings = field(default_factory=AuditSettings)
     access: AccessSettings = field(default_factory=AccessSettings)
     protections: tuple[UserProtection, ...] = ()

@@ -56,7 +56,8 @@ class WorkloadNames:
     """What a workload is called by its runtime or scheduler; None is not known, never "none".
 
     `pod_uid` and a plain `job_id` stand in the cgroup path itself; all else is the runtime's own
-    record on disk, or the scheduler's answer. `labels` are bounded: long ones are left out.
+    record on disk, or the scheduler's answer. `labels` are bounded: long ones are left out. Only with
+    `labels_whole` they are all that the pod has now, as the cluster's API says.
     """
 
     namespace: str | None = None
@@ -65,9 +66,19 @@ class WorkloadNames:
     container: str | None = None
     image: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
+    labels_whole: bool = False
     job_id: str | None = None
     user: str | None = None
     partition: str | None = None
+    account: str | None = None
+    hosts: int | None = None
+    """Over how many hosts the job is spread, where its scheduler says."""
+    spare_mark: str = ""
+    """The owner's own mark that asks to be spared, as it was found; "" is none. Whose count: `OwnerMarks`."""
+    mark_known: bool = False
+    """Whether somebody who knows was asked for that mark and answered."""
+    grants: tuple[str, ...] = ()
+    """How its runtime let it at GPUs, in words: evidence for the record, never a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +88,8 @@ class Workload:
     `path` is the cgroup directory of that boundary ("" when there is none), below the hierarchy
     named by `controller` ("" is cgroup v2). `trusted` is false when a directory on the way down is
     not root's: then the names prove nothing (a user can forge them in a delegated subtree), and
-    there are no `names`.
+    there are no `names`. `runtime` is the word in the path for what made the container (cri-containerd,
+    crio, docker, libpod, nerdctl), "" where the path does not say.
     """
 
     kind: WorkloadKind
@@ -88,6 +100,7 @@ class Workload:
     container_id: str = ""
     trusted: bool = True
     names: WorkloadNames | None = None
+    runtime: str = ""
 
     @property
     def best_name(self) -> str:
@@ -129,6 +142,8 @@ class ProcessReading:
     cgroup: str
     workload: Workload
     resident_bytes: int = 0
+    gids: tuple[int, ...] = ()
+    """Its real group, and its supplementary ones."""
 
     @property
     def is_released(self) -> bool:
@@ -177,3 +192,26 @@ class ScanResult:
     rows: tuple[ScanRow, ...]
     skipped: tuple[str, ...]
     looked_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """One established TCP connection to another host: the remote end."""
+
+    address: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramSigns:
+    """What is read of a holder besides, for rules that look for miners; read once in a while, never trusted.
+
+    `io_bytes` is what it read and wrote through calls since its start (/proc/PID/io, rchar and wchar).
+    `sha256` is of the program's file. `connections` are those whose sockets it has open itself.
+    `ancestors` are the comm names of its parents, the nearest first.
+    """
+
+    io_bytes: Reading[int]
+    sha256: Reading[str]
+    connections: Reading[tuple[Connection, ...]]
+    ancestors: tuple[str, ...] = ()

@@ -24,6 +24,7 @@ class RuleAction(StrEnum):
     """What a rule asks for when it holds."""
 
     OBSERVE = "observe"
+    WARN = "warn"
     RECLAIM = "reclaim"
 
 
@@ -51,6 +52,11 @@ class RuleKind(StrEnum):
     AGE = "age"
     IDLE = "idle"
     UNALLOCATED = "unallocated"
+    LINGERING = "lingering"
+    USER_LIMIT = "user_limit"
+    MINER = "miner"
+    HIDDEN = "hidden"
+    ORPHAN = "orphan"
     FAULT = "fault"
 
 
@@ -61,6 +67,9 @@ class Per(StrEnum):
     WORKLOAD = "workload"
     USER = "user"
 
+
+ONLY_TOLD = frozenset({RuleKind.MINER, RuleKind.HIDDEN, RuleKind.ORPHAN})
+"""Kinds that never act: what they show is a sign and no proof. `miner` may warn."""
 
 DEFAULT_STAGES = (ListedStage.SIGTERM, ListedStage.SIGKILL, ListedStage.DRAIN)
 
@@ -73,26 +82,78 @@ class Threshold:
     above_percent: float | None = None
 
 
+class LabelOperator(StrEnum):
+    """How a label is compared, as in a Kubernetes label selector."""
+
+    IN = "in"
+    NOT_IN = "notin"
+    EXISTS = "exists"
+    ABSENT = "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelTerm:
+    """One term of a label selector: `app=a` and `app in (a, b)` are IN, `!app` is ABSENT."""
+
+    key: str
+    operator: LabelOperator
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindow:
+    """Minutes of the week in which a rule counts: as crontab(5) has it, all written out.
+
+    A minute belongs to it when its minute, hour and month do and its day does: of the month, or of the
+    week (0 is Sunday), or, where both are restricted, either. `zone` is a name of the IANA database.
+    """
+
+    text: str
+    minutes: frozenset[int]
+    hours: frozenset[int]
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[int]
+    zone: str = "UTC"
+
+
 @dataclass(frozen=True, slots=True)
 class Selector:
     """Which holders a rule concerns: every field that is not empty must hold.
 
     `cmdline` are RE2 patterns searched in the arguments joined by spaces; `cgroup` are fnmatch
     globs on the whole cgroup path; `exe` are absolute paths or globs; `uids` are inclusive ranges.
-    A name alone proves nothing: the evaluation notes which fields decided.
+    `groups` are names of groups that the process is in (real or supplementary). `sha256` are hex digests
+    of the program's file. `units`, `namespaces`, `partitions`, `accounts` and `models` (of the GPU) are
+    fnmatch globs; `runtimes` the words of `Workload.runtime`; `labels` terms on the pod's labels that must
+    all hold. `mig`: whether the GPU is in MIG mode. A name alone proves nothing: the evaluation notes which
+    fields decided.
     """
 
     users: tuple[str, ...] = ()
     uids: tuple[tuple[int, int], ...] = ()
+    groups: tuple[str, ...] = ()
     exe: tuple[str, ...] = ()
+    sha256: tuple[str, ...] = ()
     cmdline: tuple[str, ...] = ()
+    unit: tuple[str, ...] = ()
     cgroup: tuple[str, ...] = ()
+    runtimes: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ()
+    labels: tuple[LabelTerm, ...] = ()
+    partitions: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    mig: bool | None = None
 
     @property
     def is_empty(self) -> bool:
         """Tell whether nothing is selected."""
-        return not (self.users or self.uids or self.exe or self.cmdline or self.cgroup or self.gpus)
+        return self == _EVERYONE
+
+
+_EVERYONE = Selector()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +162,17 @@ class Rule:
 
     What it needs goes by its kind: `memory` `above` (with `span` and `per`), `memory_growth`
     `growth_bytes_per_second` over `window_seconds`, `age` `older_than_seconds`, `idle` `idle_percent`
-    over `window_seconds`; `unallocated` has `pod_shares`, `static_pods` and `outside_pods`, which
-    `model.allocation.AllocationTerms` explains. `older_than_seconds` may stand in growth and idle rules
+    over `window_seconds`; `unallocated` has `pod_shares`, `static_pods`, `outside_pods` and `outside_jobs`,
+    which `model.allocation.AllocationTerms` explains. `older_than_seconds` may stand in growth and idle rules
     too: a younger process is none of their business. Of several holders the one with the higher
     `priority` goes first, then whom `avoid` does not name, then the largest excess. `sigterm_seconds` and
     `sigkill_seconds` of None take the ladder's.
+
+    `user_limit` has `gpus_at_most`: a user who holds more GPUs loses the youngest holders. `miner` has
+    `score`. `windows`: outside all of them the rule does not hold; none is always. `warn_before_seconds`:
+    the owner is warned, and this long nothing else follows; a warning that could not be delivered is
+    followed by nothing at all. `large_jobs`: it may also act on members of large workloads
+    (`GateSettings.spare_jobs_over_gpus`).
     """
 
     name: str
@@ -133,11 +200,18 @@ class Rule:
     pod_shares: bool = True
     static_pods: bool = False
     outside_pods: bool = False
+    outside_jobs: bool = False
+    gpus_at_most: int | None = None
+    score: float = 1.0
+    windows: tuple[TimeWindow, ...] = ()
+    warn_before_seconds: float | None = None
+    large_jobs: bool = False
 
     @property
     def sums(self) -> bool:
         """Tell whether it is about several processes together."""
-        return self.kind is RuleKind.MEMORY and self.per is not Per.PROCESS
+        sums_memory = self.kind is RuleKind.MEMORY and self.per is not Per.PROCESS
+        return sums_memory or self.kind is RuleKind.USER_LIMIT
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from reclaimerd.model.allocation import AllocationView, MigDevice
+from reclaimerd.model.allocation import AllocationView, ClusterView, Departure, MigDevice, SlurmView
 from reclaimerd.model.fault import DeviceEvent, KernelNews
 from reclaimerd.model.identity import DeviceNumber, FileIdentity, GpuUuid, ProcessRef
 from reclaimerd.model.kernel import KernelLook, Plight
-from reclaimerd.model.process import ProcessReading
+from reclaimerd.model.process import ProcessReading, ProgramSigns
 from reclaimerd.model.reading import Absent, Reading, Unreadable
 from reclaimerd.model.reset_facts import ResetFacts
 
@@ -160,6 +160,16 @@ class DeadListing:
 
 
 @dataclass(frozen=True, slots=True)
+class HiddenListing:
+    """NVML lists a pid that lives (a signal could reach it) and that /proc does not show: it is hidden."""
+
+    gpu: GpuUuid
+    pid: int
+    used_bytes: Reading[int]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class ScanCoverage:
     """How far the search for holders went.
 
@@ -205,6 +215,15 @@ class Snapshot:
     """Whether each process's cgroups are frozen, by pid; only in a look that asked."""
     allocations: Reading[AllocationView] = field(default_factory=lambda: Absent("no kubelet here"))
     """Which container was given which GPU."""
+    slurm: Reading[SlurmView] = field(default_factory=lambda: Absent("no Slurm node here"))
+    """Which job was given which GPU, and how long an ended one may take to go."""
+    cluster: Reading[ClusterView] = field(default_factory=lambda: Absent("no cluster is asked"))
+    """What the cluster's API says of the pods of this node."""
+    signs: Mapping[ProcessRef, ProgramSigns] = field(default_factory=dict)
+    """What rules that look for miners and hashes need; only in a look that asked."""
+    hidden: tuple[HiddenListing, ...] = ()
+    departures: tuple[Departure, ...] = ()
+    """Which pods and jobs end, and since when, over this look and those before; the cycle adds it."""
 
     def process(self, ref: ProcessRef) -> ProcessReading | None:
         """Return the reading of exactly this process, or None when it was not seen."""

@@ -5,7 +5,17 @@ from enum import StrEnum
 
 from reclaimerd.model.identity import GpuUuid, IncidentId, ProcessRef
 from reclaimerd.model.incident import Actor, Stage, Target
-from reclaimerd.model.policy import FaultDomain
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerWarning:
+    """What the owner of a target is told, sentence by sentence, in our own words.
+
+    For `seconds` after it nothing follows; None: nothing follows at all.
+    """
+
+    lines: tuple[str, ...]
+    seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +30,8 @@ class Step:
     reason: str
     dry_run: bool = False
     force: bool = False
+    warning: OwnerWarning | None = None
+    """What is said, where the step is a warning."""
 
 
 class ReasonKind(StrEnum):
@@ -97,25 +109,3 @@ class Refusal:
 
     step: Step
     reasons: tuple[Reason, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DrainReason:
-    """Why a drain may be asked for (no others exist: docs/adr says which), and whose fault it is."""
-
-    domain: FaultDomain
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class DrainRequest:
-    """What is asked of whoever moves work away from this node; no command line leaves the host."""
-
-    host: str
-    incident: IncidentId
-    reason: str
-    gpus: tuple[GpuUuid, ...]
-    pids: tuple[int, ...]
-    evidence: tuple[str, ...]
-    asked_at: float
-    runbook: str
