@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,25 @@ MARK = "RECLAIMERD_TEST_SESSION"
 """In the environment of whatever this session starts, unless a test gives a child another one."""
 PATIENCE_SECONDS = 5.0
 """A killed child may need a moment to be gone."""
+FIGURES = pytest.StashKey[list[str]]()
+"""Lines that stand at the end of the run, whether its tests passed or not."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin a run without figures."""
+    config.stash[FIGURES] = []
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the figures, a line each."""
+    for line in config.stash[FIGURES]:
+        terminalreporter.write_line(line)
+
+
+@pytest.fixture
+def figure(pytestconfig: pytest.Config) -> Callable[[str], None]:
+    """Return what puts a line at the end of the run."""
+    return pytestconfig.stash[FIGURES].append
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,10 +6,11 @@ restarts; an entry from the future (the clock went back) counts as recent.
 
 from collections.abc import Iterable
 
+from reclaimerd.judge.drain_steps import may_join
 from reclaimerd.judge.gate_context import GateContext, NewlyDue, workload_key
 from reclaimerd.judge.reset_gate import reset_gpus
 from reclaimerd.model.identity import GpuUuid
-from reclaimerd.model.incident import ActorKind, Incident, OutcomeKind, Stage
+from reclaimerd.model.incident import ActorKind, Incident, OutcomeKind, Stage, Subject
 from reclaimerd.model.ledger import Spend, SpendKind
 from reclaimerd.model.policy import Policy
 from reclaimerd.model.reset_run import ResetResult
@@ -46,8 +47,9 @@ def spends_of(permit: Permit, incident: Incident, context: GateContext) -> tuple
     if step.stage is Stage.RESET:
         gpus = dict.fromkeys(peer for uuid in step.target.gpus for peer in reset_gpus(uuid, context))
         return tuple(Spend(SpendKind.RESET, uuid, wall, permit.dry_run) for uuid in gpus)
-    if step.stage is Stage.DRAIN and by_rule:
-        return (Spend(SpendKind.DRAIN, step.incident, wall, permit.dry_run),)
+    if step.stage is Stage.DRAIN and by_rule and not may_join(context.ledger.drain):
+        causes = (Spend(SpendKind.CAUSE, key, wall, permit.dry_run) for key in causes_of(incident))
+        return (Spend(SpendKind.DRAIN, step.incident, wall, permit.dry_run), *causes)
     return ()
 
 
@@ -119,8 +121,40 @@ def workload_cooldown_reasons(step: Step, context: GateContext, *, dry_run: bool
     return (Reason(ReasonKind.COOL_DOWN, text, "wait"),)
 
 
+def causes_of(incident: Incident) -> tuple[str, ...]:
+    """Return who may be the cause of a drain by this incident: its namespace or account, else its user.
+
+    The driver's own silence and a fault of a GPU are nobody's. One such cause drains a node once a day: a
+    user must not be able to empty a fleet by leaving stuck tasks behind.
+    """
+    if incident.subject is not Subject.PROCESS:
+        return ()
+    target = incident.target
+    names = target.workload.names if target.workload.trusted else None
+    if names is not None and names.namespace is not None:
+        return (f"namespace {names.namespace}",)
+    if names is not None and names.account:
+        return (f"account {names.account}", f"uid {target.uid}")
+    return (f"uid {target.uid}",)
+
+
+def cause_reasons(incident: Incident, context: GateContext, *, dry_run: bool) -> tuple[Reason, ...]:
+    """Return whose drain of today it was already."""
+    if may_join(context.ledger.drain):
+        return ()
+    spends = [s for s in _spends(context, SpendKind.CAUSE, dry_run=dry_run) if s.key in causes_of(incident)]
+    recent = [s for s in spends if _within(s.at, context.wall, _DAY_SECONDS)]
+    mend = "drain the node by hand if it must be"
+    return tuple(
+        Reason(ReasonKind.BUDGET, f"{one.key} was the cause of a drain request within 24 h", mend)
+        for one in recent[:1]
+    )
+
+
 def drain_budget_reasons(context: GateContext, *, dry_run: bool) -> tuple[Reason, ...]:
-    """Return why no drain may be asked for today."""
+    """Return why no drain may be asked for today; joining a request that stands costs nothing."""
+    if may_join(context.ledger.drain):
+        return ()
     spends = _spends(context, SpendKind.DRAIN, dry_run=dry_run)
     over = _over(spends, context.wall, _DAY_SECONDS, context.policy.budgets.drains_per_day)
     if not over:

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from reclaimerd.judge.conditions import RuleAndRef
-from reclaimerd.judge.selectors import Tri, matches
+from reclaimerd.judge.selectors import digest_of, matches
 from reclaimerd.judge.sharing import group_of
 from reclaimerd.judge.subjects import JudgeContext
+from reclaimerd.judge.tri import Tri
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.policy import Rule
 from reclaimerd.model.process import ProcessReading
@@ -50,7 +51,7 @@ def candidate(
     """Return a candidate; one of whom can't be known whether `avoid` names him counts as avoided."""
     reading, reason, excess_bytes = found
     avoided = not rule.avoid.is_empty and any(
-        matches(rule.avoid, reading, snapshot.gpu(gpu), context.patterns, context.user_ids).answer
+        matches(rule.avoid, reading, snapshot.gpu(gpu), context, digest_of(reading, snapshot)).answer
         is not Tri.NO
         for gpu in reason.gpus
     )

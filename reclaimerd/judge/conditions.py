@@ -58,15 +58,29 @@ class Figure:
     total_bytes: int
 
 
-Listed = Mapping[GpuUuid, tuple[int, ...]]
-"""The known bytes of each pid that each GPU lists."""
+@dataclass(frozen=True, slots=True)
+class ListedGpu:
+    """One GPU and what it lists: the known bytes of one pid at most, and of all; None where unknown."""
+
+    gpu: GpuReading
+    most_bytes: int | None
+    sum_bytes: int
+
+
+Listed = Mapping[GpuUuid, ListedGpu]
+"""What each GPU of one look lists."""
 
 
 def listed_of(snapshot: Snapshot) -> Listed:
-    """Return the known bytes of each pid that each GPU lists."""
-    return {
-        gpu.uuid: _by_pid(gpu.processes.value) for gpu in snapshot.gpus if isinstance(gpu.processes, Known)
-    }
+    """Return what each GPU lists; made once for a look, however many rules ask."""
+    return {gpu.uuid: _listed(gpu) for gpu in snapshot.gpus}
+
+
+def _listed(gpu: GpuReading) -> ListedGpu:
+    if not isinstance(gpu.processes, Known):
+        return ListedGpu(gpu, None, 0)
+    each = _by_pid(gpu.processes.value)
+    return ListedGpu(gpu, max(each, default=0), sum(each))
 
 
 def memory_condition(
@@ -82,7 +96,7 @@ def memory_condition(
     figures: list[Figure] = []
     doubts: list[str] = []
     for holder in holders:
-        match figure_of(holder, snapshot, listed):
+        match figure_of(holder, listed):
             case Figure() as figure:
                 figures.append(figure)
             case UnknownCondition(text=text):
@@ -100,8 +114,10 @@ def memory_condition(
             assert_never(rule.span)
 
 
-def _by_gpu(figures: Iterable[Figure]) -> list[Figure]:
+def _by_gpu(figures: Sequence[Figure]) -> list[Figure]:
     """Return one figure for each GPU: the sum of all who use it."""
+    if len(figures) <= 1:
+        return list(figures)
     sums: dict[GpuUuid, Figure] = {}
     for figure in figures:
         before = sums.get(figure.gpu)
@@ -133,33 +149,33 @@ def _on_all(above: Threshold, figures: Sequence[Figure], doubts: Sequence[str]) 
     return DoesNotHold(f"holds {gib(used)} in all, not more than {_cap_text(above)}")
 
 
-def figure_of(holder: Holder, snapshot: Snapshot, listed: Listed) -> Figure | UnknownCondition | None:
+def figure_of(holder: Holder, listed: Listed) -> Figure | UnknownCondition | None:
     """Return what a holder uses of its GPU; None where it is known to hold none of its memory."""
-    gpu = snapshot.gpu(holder.gpu)
-    if gpu is None:
+    listing = listed.get(holder.gpu)
+    if listing is None:
         return UnknownCondition(f"{holder.gpu} was not seen")
+    gpu = listing.gpu
     match holder.used_bytes:
         case Absent() if not (holder.listed or holder.heir_of is not None):
             return None if isinstance(gpu.processes, Known) else _unknown_rows(gpu)
         case Known(value=used):
-            return _sane(gpu, used, listed)
+            return _sane(listing, used)
         case Absent() | Unreadable():
             return UnknownCondition(f"its memory on {gpu.uuid} is {text_of(holder.used_bytes)}")
         case _:
             assert_never(holder.used_bytes)
 
 
-def _sane(gpu: GpuReading, used: int, listed: Listed) -> Figure | UnknownCondition:
+def _sane(listing: ListedGpu, used: int) -> Figure | UnknownCondition:
+    gpu, total = listing.gpu, listing.sum_bytes
     if not isinstance(gpu.memory, Known):
         return UnknownCondition(f"the memory of {gpu.uuid} is {text_of(gpu.memory)}")
-    each = listed.get(gpu.uuid)
-    if each is None:
+    if listing.most_bytes is None:
         return _unknown_rows(gpu)
     memory = gpu.memory.value
-    most = max((used, *each))
+    most = max(used, listing.most_bytes)
     if most > memory.total_bytes:
         return UnknownCondition(f"{gpu.uuid} reports {gib(most)} of one process, more than the device has")
-    total = sum(each)
     if total > memory.used_bytes * _SLACK:
         return UnknownCondition(
             f"{gpu.uuid} lists {gib(total)} of processes, but only {gib(memory.used_bytes)} is used",

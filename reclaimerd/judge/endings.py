@@ -9,6 +9,7 @@ from reclaimerd.judge.ladder import next_stage
 from reclaimerd.judge.plight import needs_drain
 from reclaimerd.judge.proof import SECOND_LOOK_SECONDS, Proven, StillHeld, Unmeasured, finding_of
 from reclaimerd.judge.steps import was_killed, was_signalled
+from reclaimerd.model.drain import DrainCode, DrainReason
 from reclaimerd.model.fault import FaultClass
 from reclaimerd.model.incident import (
     ActorKind,
@@ -27,7 +28,6 @@ from reclaimerd.model.snapshot import (
     DriverState,
     Snapshot,
 )
-from reclaimerd.model.step import DrainReason
 
 _FAILED_RESET = frozenset(
     {OutcomeKind.RESET_ABANDONED, OutcomeKind.FAILED, OutcomeKind.RESET_NOT_VERIFIED},
@@ -106,11 +106,14 @@ def drain_reason_of(
     for uuid in incident.target.gpus:
         fault = fault_of(uuid, snapshot, Ledger() if ledger is None else ledger)
         if fault.fault >= FaultClass.REBOOT:
-            return DrainReason(FaultDomain.HARDWARE, f"{uuid}: {fault.text}")
+            lost = fault.fault is FaultClass.LOST
+            code = DrainCode.GPU_LOST if lost else DrainCode.RECOVERY_ACTION
+            return DrainReason(FaultDomain.HARDWARE, f"{uuid}: {fault.text}", code)
     for attempt in incident.attempts:
         outcome = attempt.outcome
         if attempt.stage is Stage.RESET and outcome is not None and outcome.kind in _FAILED_RESET:
-            return DrainReason(FaultDomain.DRIVER, f"a reset was executed and failed: {outcome.detail}")
+            text = f"a reset was executed and failed: {outcome.detail}"
+            return DrainReason(FaultDomain.DRIVER, text, DrainCode.RESET_FAILED)
     return _stuck_reason(incident, snapshot)
 
 
@@ -120,7 +123,8 @@ def _driver_reason(snapshot: Snapshot) -> DrainReason | None:
         return None
     silent_for = snapshot.at - driver.since
     evidence = f"; {driver.evidence}" if driver.evidence else ""
-    return DrainReason(FaultDomain.DRIVER, f"driver unresponsive for {silent_for:.0f} s{evidence}")
+    text = f"driver unresponsive for {silent_for:.0f} s{evidence}"
+    return DrainReason(FaultDomain.DRIVER, text, DrainCode.DRIVER_UNRESPONSIVE)
 
 
 def _stuck_reason(incident: Incident, snapshot: Snapshot) -> DrainReason | None:
@@ -129,7 +133,8 @@ def _stuck_reason(incident: Incident, snapshot: Snapshot) -> DrainReason | None:
     grace = incident.plan.exit_grace_seconds
     for plight in plights:
         if plight.ref not in snapshot.exited and needs_drain(plight, snapshot.at, grace):
-            return DrainReason(plight.fault_domain, f"pid {plight.ref.pid}: {plight.text}")
+            text = f"pid {plight.ref.pid}: {plight.text}"
+            return DrainReason(plight.fault_domain, text, DrainCode.STUCK_EXIT)
     if plights:
         return None
     since = incident.release.at if incident.release is not None else snapshot.at
@@ -142,6 +147,7 @@ def _stuck_reason(incident: Incident, snapshot: Snapshot) -> DrainReason | None:
             return DrainReason(
                 FaultDomain.UNKNOWN,
                 f"pid {ref.pid} is {state_word(reading)} and let go of nothing for {quiet_for:.0f} s",
+                DrainCode.STUCK_EXIT,
             )
     return None
 

@@ -2,14 +2,16 @@
 
 One verdict for each holding process. RECLAIM needs a rule that holds long enough, a match that is
 known, an exemption that is known not to apply, and two sources that agree; any doubt is hands off.
+What is said of the rules that do not concern a process is kept from look to look (`concern`).
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from reclaimerd.judge.answers import Answer, answer_of
+from reclaimerd.judge.answers import Answer, Concerned, answer_of, concerned_of
 from reclaimerd.judge.choosing import Candidate, candidate, choose
+from reclaimerd.judge.concern import Concerns, concerns_of
 from reclaimerd.judge.conditions import (
     DoesNotHold,
     Holds,
@@ -18,21 +20,24 @@ from reclaimerd.judge.conditions import (
     UnknownCondition,
     advance_sustained,
     listed_of,
-    sustained_enough,
 )
 from reclaimerd.judge.held_conditions import Basis
+from reclaimerd.judge.modes import MODES, effective_mode, goes_further, rule_named
+from reclaimerd.judge.rulings import HeldBack, HoldingBack, Pair, alarms_of, ruling_of
 from reclaimerd.judge.series import Past, advance_series
 from reclaimerd.judge.sharing import shared_answers
 from reclaimerd.judge.subjects import JudgeContext, Subject, subjects_of
 from reclaimerd.judge.unallocated import spared_as_given
+from reclaimerd.judge.windows import shut_rules
 from reclaimerd.model.identity import ProcessRef
-from reclaimerd.model.policy import FaultRule, Mode, Policy, Rule, RuleAction
+from reclaimerd.model.policy import Mode, Policy, Rule, RuleAction
 from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.verdict import RuleReason, Ruling, Sustained, Verdict
 
-__all__ = ["Evaluation", "JudgeContext", "alarms", "effective_mode", "evaluate", "rule_named"]
+__all__ = [
+    "Evaluation", "JudgeContext", "alarms", "effective_mode", "evaluate", "goes_further", "rule_named",
+]  # fmt: skip
 
-_MODES = (Mode.OBSERVE, Mode.DRY_RUN, Mode.ENFORCE)
 _NOTHING = Past()
 
 
@@ -40,39 +45,31 @@ _NOTHING = Past()
 class Evaluation:
     """One verdict for each holding process, the new memory of what holds, and who only looks protected.
 
-    Who is to be reclaimed comes first, in the order in which they are to go.
+    Who is to be reclaimed comes first, in the order in which they are to go. `held_back`: whom a rule
+    would take and must leave alone.
     """
 
     verdicts: tuple[Verdict, ...]
     sustained: tuple[Sustained, ...]
     lookalikes: tuple[tuple[ProcessRef, str], ...] = ()
     past: Past = _NOTHING
+    held_back: Mapping[RuleAndRef, HeldBack] = field(default_factory=dict)
 
     def verdict_of(self, ref: ProcessRef) -> Verdict | None:
         """Return the verdict on exactly this process, or None when it holds nothing."""
         return next((verdict for verdict in self.verdicts if verdict.ref == ref), None)
 
 
-def effective_mode(policy: Policy, rule: Rule | FaultRule) -> Mode:
-    """Return how far a rule may go: the global mode caps its own."""
-    return min(policy.mode, rule.mode, key=_MODES.index)
-
-
-def goes_further(rule: Rule | FaultRule, other: Rule | FaultRule, policy: Policy) -> bool:
-    """Tell whether one rule may go further than another: observe, dry run, enforce."""
-    first, second = (_MODES.index(effective_mode(policy, one)) for one in (rule, other))
-    return first > second
-
-
-def rule_named(policy: Policy, name: str) -> Rule | FaultRule | None:
-    """Return the rule of this name, of whatever kind; names are unique across kinds."""
-    rules: tuple[Rule | FaultRule, ...] = (*policy.rules, *policy.fault_rules)
-    return next((rule for rule in rules if rule.name == name), None)
+_Reasoned = tuple[Pair, RuleReason]
 
 
 def alarms(evaluation: Evaluation) -> tuple[str, ...]:
-    """Return a sentence for each holder that bears a protected program's name without being it."""
-    return tuple(f"pid {ref.pid} {text}" for ref, text in evaluation.lookalikes)
+    """Return a sentence for each holder that bears a protected program's name without being it.
+
+    And one for each large workload that an acting rule holds for and leaves alone.
+    """
+    alike = tuple(f"pid {ref.pid} {text}" for ref, text in evaluation.lookalikes)
+    return (*alike, *alarms_of(evaluation.held_back))
 
 
 def evaluate(
@@ -85,59 +82,102 @@ def evaluate(
     """Return the verdicts of this look; `sustained` and `past` are what the last one returned."""
     subjects = subjects_of(snapshot, policy, context)
     series = advance_series(past.series, snapshot, policy.rules, policy.interval_seconds)
-    answers = _answers(
-        subjects, policy, Basis(snapshot, listed_of(snapshot), series, policy.attribution), context
-    )
-    seen = Seen(
-        holding=frozenset(key for key, answer in answers.items() if isinstance(answer, Holds)),
-        unknown=frozenset(key for key, answer in answers.items() if isinstance(answer, UnknownCondition)),
-    )
+    basis = Basis(snapshot, listed_of(snapshot), series, policy.attribution, policy.miner)
+    concerns = concerns_of(subjects, policy, snapshot, context, past.concerns)
+    shut = shut_rules(policy.rules, snapshot.taken_at)
+    pairs = tuple(_pairs(subjects, policy.rules, concerns, shut, basis))
+    seen = _seen(pairs, _blind_keys(subjects, (policy, shut), sustained, past))
     kept = advance_sustained(sustained, seen, snapshot.at, policy.interval_seconds)
+    back = HoldingBack(snapshot, policy)
     since = {(item.rule, item.ref): item for item in kept}
-    reasons = {
-        (rule.name, subject.ref): _rule_reason(rule, subject, policy, (answers, since), snapshot.at)
-        for subject in subjects
-        for rule in policy.rules
-    }
-    due = tuple(_candidates(subjects, policy, (answers, reasons), snapshot, context))
+    modes = [reason.mode for reason in concerns.apart]
+    reasoned = [(pair, _reason(pair, modes[pair.place], since, snapshot.at, back)) for pair in pairs]
+    due = tuple(_candidates(reasoned, snapshot, context))
     choice = choose(due, past.chosen, seen.holding | seen.unknown)
-    reasons.update(choice.put_off)
-    verdicts = tuple(_verdict(subject, policy, reasons) for subject in subjects)
+    if choice.put_off:
+        reasoned = [(pair, choice.put_off.get(pair.key, reason)) for pair, reason in reasoned]
+    verdicts = tuple(_verdicts(subjects, reasoned, concerns, shut))
     alike = tuple((subject.ref, subject.alike) for subject in subjects if subject.alike)
-    return Evaluation(_in_order(verdicts, due), kept, alike, Past(series, choice.chosen))
+    after = replace(past, series=series, chosen=choice.chosen, concerns=concerns)
+    return Evaluation(_in_order(verdicts, due), kept, alike, after, back.found)
 
 
-def _answers(
-    subjects: tuple[Subject, ...], policy: Policy, basis: Basis, context: JudgeContext
-) -> dict[RuleAndRef, Answer]:
-    answers: dict[RuleAndRef, Answer] = {}
-    for rule in policy.rules:
-        if rule.sums:
-            for ref, answer in shared_answers(rule, subjects, basis, context).items():
-                answers[rule.name, ref] = answer
-        else:
-            for subject in subjects:
-                answers[rule.name, subject.ref] = answer_of(rule, subject, basis, context)
-        for subject in subjects:
-            answer = answers[rule.name, subject.ref]
-            if isinstance(answer, Holds) and subject.reading is not None:
-                answers[rule.name, subject.ref] = spared_as_given(rule, subject.reading, answer, basis)
-    return answers
+def _pairs(
+    subjects: Sequence[Subject],
+    rules: Sequence[Rule],
+    concerns: Concerns,
+    shut: Mapping[str, str],
+    basis: Basis,
+) -> Iterator[Pair]:
+    """Yield each rule's answer on each process that was read and that it concerns or may concern."""
+    summed = _summed(subjects, rules, concerns, basis)
+    for subject in subjects:
+        if subject.reading is None:
+            continue
+        whole = Concerned(subject.rows)
+        for concern in concerns.by_ref[subject.ref].concerns:
+            rule = rules[concern.place]
+            if rule.name in shut:
+                answer: Answer = DoesNotHold(shut[rule.name])
+            elif concern.place in concerns.summing:
+                answer = summed[rule.name][subject.ref]
+            else:
+                answer = answer_of(rule, subject.reading, concerned_of(concern, whole), basis)
+            if isinstance(answer, Holds):
+                answer = spared_as_given(rule, subject.reading, answer, basis)
+            yield Pair(rule, concern.place, subject, subject.reading, answer)
 
 
-_Found = tuple[Mapping[RuleAndRef, Answer], Mapping[RuleAndRef, RuleReason]]
+def _summed(
+    subjects: Iterable[Subject], rules: Sequence[Rule], concerns: Concerns, basis: Basis
+) -> dict[str, Mapping[ProcessRef, Answer]]:
+    """Return the answers of the rules that sum over several processes."""
+    asked: dict[int, list[tuple[Subject, Concerned]]] = {place: [] for place in concerns.summing}
+    for subject in subjects if asked else ():
+        for concern in concerns.by_ref[subject.ref].concerns:
+            if concern.place in asked:
+                concerned = concerned_of(concern, Concerned(subject.rows))
+                asked[concern.place].append((subject, concerned))
+    return {
+        rules[place].name: shared_answers(rules[place], several, basis) for place, several in asked.items()
+    }
+
+
+def _blind_keys(
+    subjects: Iterable[Subject],
+    rules: tuple[Policy, Mapping[str, str]],
+    sustained: Iterable[Sustained],
+    past: Past,
+) -> frozenset[RuleAndRef]:
+    """Return what was known before of those who can't be read now: no rule can tell of them."""
+    blind = {subject.ref for subject in subjects if subject.reading is None}
+    if not blind:
+        return frozenset()
+    policy, shut = rules
+    open_rules = {rule.name for rule in policy.rules} - shut.keys()
+    kept = ((item.rule, item.ref) for item in sustained)
+    chosen = ((rule, ref) for (rule, _), ref in past.chosen.items())
+    return frozenset((rule, ref) for rule, ref in (*kept, *chosen) if ref in blind and rule in open_rules)
+
+
+def _seen(pairs: Iterable[Pair], blind: frozenset[RuleAndRef]) -> Seen:
+    holding: set[RuleAndRef] = set()
+    unknown: set[RuleAndRef] = set()
+    for pair in pairs:
+        if isinstance(pair.answer, Holds):
+            holding.add(pair.key)
+        elif isinstance(pair.answer, UnknownCondition):
+            unknown.add(pair.key)
+    return Seen(frozenset(holding), blind | unknown)
 
 
 def _candidates(
-    subjects: tuple[Subject, ...], policy: Policy, found: _Found, snapshot: Snapshot, context: JudgeContext
+    reasoned: Iterable[_Reasoned], snapshot: Snapshot, context: JudgeContext
 ) -> Iterator[tuple[Rule, Candidate]]:
-    answers, reasons = found
-    for rule in policy.rules:
-        for subject in subjects:
-            reason, answer = reasons[rule.name, subject.ref], answers[rule.name, subject.ref]
-            if reason.ruling is Ruling.RECLAIM and subject.reading is not None and isinstance(answer, Holds):
-                one = (subject.reading, reason, answer.excess_bytes)
-                yield rule, candidate(rule, one, snapshot, context)
+    for pair, reason in reasoned:
+        if reason.ruling is Ruling.RECLAIM and isinstance(pair.answer, Holds):
+            found = (pair.reading, reason, pair.answer.excess_bytes)
+            yield pair.rule, candidate(pair.rule, found, snapshot, context)
 
 
 def _in_order(verdicts: tuple[Verdict, ...], due: tuple[tuple[Rule, Candidate], ...]) -> tuple[Verdict, ...]:
@@ -151,64 +191,66 @@ def _in_order(verdicts: tuple[Verdict, ...], due: tuple[tuple[Rule, Candidate], 
     return tuple(sorted(verdicts, key=place))
 
 
-_Findings = tuple[Mapping[RuleAndRef, Answer], Mapping[RuleAndRef, Sustained]]
+def _verdicts(
+    subjects: Iterable[Subject], reasoned: Iterable[_Reasoned], concerns: Concerns, shut: Mapping[str, str]
+) -> Iterator[Verdict]:
+    live: dict[ProcessRef, list[_Reasoned]] = {}
+    for one in reasoned:
+        live.setdefault(one[0].subject.ref, []).append(one)
+    for subject in subjects:
+        own = live.get(subject.ref, [])
+        reasons = list(concerns.by_ref[subject.ref].reasons)
+        for pair, reason in own:
+            reasons[pair.place] = reason
+        if subject.reading is None and shut:
+            reasons = [_unless_shut(reason, shut) for reason in reasons]
+        yield _verdict(subject, own, tuple(reasons))
 
 
-def _verdict(subject: Subject, policy: Policy, found: Mapping[RuleAndRef, RuleReason]) -> Verdict:
-    reasons = tuple(found[rule.name, subject.ref] for rule in policy.rules)
+def _unless_shut(reason: RuleReason, shut: Mapping[str, str]) -> RuleReason:
+    text = shut.get(reason.rule)
+    return reason if text is None else replace(reason, ruling=Ruling.WATCH, text=text)
+
+
+def _verdict(subject: Subject, own: Sequence[_Reasoned], reasons: tuple[RuleReason, ...]) -> Verdict:
+    """Return the verdict; `own` are the rules that concern it, `reasons` what is said of all."""
     held = tuple(row.gpu for row in subject.rows)
     if subject.spared is not None:
         spared = subject.spared
         return Verdict(subject.ref, Ruling.SPARE, (spared, *reasons), spared.rule, held)
-    ranks = {rule.name: rule.priority for rule in policy.rules}
     if subject.doubt:
         reasons = (RuleReason("", Ruling.UNDETERMINED, subject.doubt, held), *reasons)
-    reclaim = [reason for reason in reasons if reason.ruling is Ruling.RECLAIM]
+    reclaim = [one for one in own if one[1].ruling is Ruling.RECLAIM]
     if reclaim:
-        decided = max(reclaim, key=lambda reason: (_MODES.index(reason.mode), ranks[reason.rule]))
+        _, decided = max(reclaim, key=_reach)
         return Verdict(subject.ref, Ruling.RECLAIM, reasons, decided.rule, decided.gpus)
-    doubtful = any(reason.ruling is Ruling.UNDETERMINED for reason in reasons)
+    doubtful = subject.doubt or any(reason.ruling is Ruling.UNDETERMINED for _, reason in own)
     return Verdict(subject.ref, Ruling.UNDETERMINED if doubtful else Ruling.WATCH, reasons, "", held)
 
 
-def _rule_reason(
-    rule: Rule,
-    subject: Subject,
-    policy: Policy,
-    findings: _Findings,
+def _reach(one: _Reasoned) -> tuple[int, bool, int]:
+    """Return how far a rule goes that asks for an act: a mere warning stands behind what reclaims."""
+    concern, reason = one
+    rule = concern.rule
+    return MODES.index(reason.mode), rule.action is RuleAction.RECLAIM, rule.priority
+
+
+def _reason(
+    pair: Pair,
+    mode: Mode,
+    since: Mapping[RuleAndRef, Sustained],
     now: float,
+    back: HoldingBack,
 ) -> RuleReason:
-    answers, since = findings
-    mode = effective_mode(policy, rule)
-    match answers[rule.name, subject.ref]:
+    name = pair.rule.name
+    match pair.answer:
         case DoesNotHold(text=text):
-            return RuleReason(rule.name, Ruling.WATCH, text, mode=mode)
+            return RuleReason(name, Ruling.WATCH, text, mode=mode)
         case UnknownCondition(text=text):
-            return RuleReason(rule.name, Ruling.UNDETERMINED, text, mode=mode)
+            return RuleReason(name, Ruling.UNDETERMINED, text, mode=mode)
         case Holds(text=text, gpus=gpus):
-            kept = since[rule.name, subject.ref]
-            ruling, text = _ruling(rule, subject, (text, kept), now)
-            return RuleReason(rule.name, ruling, text, gpus, mode, now - kept.since)
+            kept = since[pair.key]
+            ruling, text = ruling_of(pair, text, kept, now, back)
+            return RuleReason(name, ruling, text, gpus, mode, now - kept.since)
         case answer:
             assert_never(answer)
-
-
-def _ruling(
-    rule: Rule,
-    subject: Subject,
-    holds: tuple[str, Sustained],
-    now: float,
-) -> tuple[Ruling, str]:
-    text, kept = holds
-    if subject.spared is not None:
-        return Ruling.SPARE, f"{text}; protected: {subject.spared.text}"
-    if subject.doubt:
-        return Ruling.UNDETERMINED, f"{text}; {subject.doubt}"
-    if not sustained_enough(kept, rule, now):
-        held = (
-            f"{now - kept.since:.0f} of {rule.for_seconds:.0f} s, {kept.readings} of {rule.readings} readings"
-        )
-        return Ruling.WATCH, f"{text}; so far for {held}"
-    if rule.action is RuleAction.OBSERVE:
-        return Ruling.WATCH, f"{text}; the rule only observes"
-    return Ruling.RECLAIM, text

@@ -4,7 +4,6 @@ It decides nothing and gives leave for nothing: a permit that is asked for here 
 It goes by the evaluation's own answers, whatever the kinds of the rules.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import assert_never
@@ -14,9 +13,10 @@ from reclaimerd.judge.evaluate import Evaluation
 from reclaimerd.judge.gate_context import GateContext
 from reclaimerd.judge.gates import admit
 from reclaimerd.judge.steps import OutOfSteps, Wait, due_step, later_stages, step_of
+from reclaimerd.judge.warnings import needs_warning, what_follows
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.incident import Incident, Stage
-from reclaimerd.model.policy import FaultRule, ListedStage, Policy, Rule
+from reclaimerd.model.policy import FaultRule, ListedStage, Policy, Rule, RuleAction
 from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.step import Permit, Refusal, Step
 from reclaimerd.model.verdict import RuleReason, Ruling, Sustained, Verdict
@@ -57,7 +57,7 @@ class RuleAccount:
 class PlannedStage:
     """One step that a rule would take, and how long after the one before it (seconds)."""
 
-    stage: ListedStage
+    stage: Stage
     after_seconds: float
 
 
@@ -101,16 +101,26 @@ def doubt_of(verdict: Verdict) -> str:
 def planned_stages(
     rule: Rule | FaultRule, policy: Policy, stages: tuple[ListedStage, ...]
 ) -> tuple[PlannedStage, ...]:
-    """Return these stages of a rule in order, each with how long the one before it is waited for."""
+    """Return these stages of a rule in order, each with how long the one before it is waited for.
+
+    The warning to the owner comes first where the rule has one, and alone where it only warns.
+    """
     ladder = policy.ladder
+    warning = rule.warn_before_seconds if isinstance(rule, Rule) else None
     waits = {
-        ListedStage.SIGTERM: _or_else(rule.sigterm_seconds, ladder.sigterm_seconds),
-        ListedStage.SIGKILL: _or_else(rule.sigkill_seconds, ladder.sigkill_seconds),
+        Stage.WARNED: warning or 0.0,
+        Stage.SIGTERM: _or_else(rule.sigterm_seconds, ladder.sigterm_seconds),
+        Stage.SIGKILL: _or_else(rule.sigkill_seconds, ladder.sigkill_seconds),
     }
-    before = (None, *stages)
+    steps: tuple[Stage, ...] = tuple(Stage(stage.value) for stage in stages)
+    if rule.action is RuleAction.WARN:
+        steps = (Stage.WARNED,)
+    elif warning is not None:
+        steps = (Stage.WARNED, *steps)
+    before = (None, *steps)
     return tuple(
-        PlannedStage(stage, 0.0 if last is None else waits.get(last, 0.0))
-        for last, stage in zip(before, stages, strict=False)
+        PlannedStage(step, 0.0 if last is None else waits.get(last, 0.0))
+        for last, step in zip(before, steps, strict=False)
     )
 
 
@@ -124,7 +134,8 @@ def next_step(incident: Incident, context: GateContext) -> NextStep:
             due = None if until is None else max(0.0, until - snapshot.at)
             later = _step_after(incident, snapshot)
             if later is None:
-                return NextStep(None, due, None, "no further step: it waits for its end")
+                follows = what_follows(incident, snapshot.at) or "no further step: it waits for its end"
+                return NextStep(None, due, None, follows)
             return _asked(later, due, incident, context)
         case OutOfSteps(why=why):
             return NextStep(None, 0.0, None, why)
@@ -172,12 +183,12 @@ def _step_after(incident: Incident, snapshot: Snapshot) -> Step | None:
     return next((step_of(incident, stage, alive) for stage in _left(incident, alive)), None)
 
 
-def _left(incident: Incident, alive: tuple[ProcessRef, ...]) -> Iterator[Stage]:
+def _left(incident: Incident, alive: tuple[ProcessRef, ...]) -> tuple[Stage, ...]:
+    if needs_warning(incident):
+        return (Stage.WARNED,)
     passed = {note.split(":", 1)[0] for note in incident.passed_over}
-    for stage in later_stages(incident):
-        nobody = stage in (Stage.SIGTERM, Stage.SIGKILL) and not alive
-        if stage.value not in passed and not nobody:
-            yield stage
+    later = (stage for stage in later_stages(incident) if stage.value not in passed)
+    return tuple(stage for stage in later if alive or stage not in (Stage.SIGTERM, Stage.SIGKILL))
 
 
 def _or_else(own: float | None, ladder: float) -> float:

@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from reclaimerd.judge.protections import Ours
+from reclaimerd.model.drain import DrainReason
 from reclaimerd.model.identity import GpuUuid, IncidentId
 from reclaimerd.model.incident import Target
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import Policy
 from reclaimerd.model.process import Workload, WorkloadKind
 from reclaimerd.model.snapshot import Snapshot
-from reclaimerd.model.step import DrainReason
+from reclaimerd.model.verdict import RuleReason
 
 _KEYED_KINDS = frozenset(
     {
@@ -40,7 +41,8 @@ class GateContext:
     that stands, or "". `record_fault`: why nothing can be made durable, or "". `host_namespace`: we see
     the host's own pids. `newly_due`: all first signals by rule of this pass, this step's with them.
     `drain_reason`: why this incident may ask for a drain, or None. `open_gpus`: the open incidents on
-    each GPU; the gates leave out the one that they are asked about.
+    each GPU; the gates leave out the one that they are asked about. `host` is this node's name, and
+    `drain_targets` who would be asked for a drain, by their names.
     """
 
     policy: Policy
@@ -57,6 +59,10 @@ class GateContext:
     newly_due: tuple[NewlyDue, ...] = ()
     drain_reason: DrainReason | None = None
     open_gpus: Mapping[GpuUuid, tuple[IncidentId, ...]] = field(default_factory=dict)
+    host: str = ""
+    drain_targets: tuple[str, ...] = ()
+    unsure: Mapping[IncidentId, RuleReason] = field(default_factory=dict)
+    """Open incidents whose rule does not ask for an act in this look, with what it says instead."""
 
 
 def workload_key(target: Target) -> str:

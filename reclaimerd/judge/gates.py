@@ -9,11 +9,14 @@ from dataclasses import replace
 from reclaimerd.judge import budgets
 from reclaimerd.judge.allocation_gate import allocation_reasons
 from reclaimerd.judge.evaluate import effective_mode, rule_named
+from reclaimerd.judge.extent import mps_reasons
 from reclaimerd.judge.gate_context import GateContext, NewlyDue, workload_key
 from reclaimerd.judge.reset_gate import reset_gpus, reset_reasons
 from reclaimerd.judge.reset_plan import ResetAnswer, plan_of
 from reclaimerd.judge.reset_question import asked_for
 from reclaimerd.judge.target_gates import TargetFindings, target_findings
+from reclaimerd.judge.warning_gate import warning_reasons
+from reclaimerd.judge.warnings import warns
 from reclaimerd.model.identity import GpuUuid, IncidentId, ProcessRef
 from reclaimerd.model.incident import ActorKind, Incident, Stage
 from reclaimerd.model.policy import FaultRule, ListedStage, Mode, Rule
@@ -91,7 +94,7 @@ def _reasons(
 ) -> tuple[Reason, ...]:
     dry_run = _is_dry_run(step, incident, context)
     return (
-        *_standing_reasons(step, context),
+        *_standing_reasons(step, incident, context),
         *targets.reasons,
         *_stop_reasons(step, incident, context, dry_run=dry_run),
         *_rule_reasons(step, incident, context),
@@ -117,7 +120,7 @@ def _is_dry_run(step: Step, incident: Incident, context: GateContext) -> bool:
     return step.dry_run or incident.plan.dry_run or by_mode
 
 
-def _standing_reasons(step: Step, context: GateContext) -> tuple[Reason, ...]:
+def _standing_reasons(step: Step, incident: Incident, context: GateContext) -> tuple[Reason, ...]:
     """Return what forbids every act by anyone: no record, or not the host's own pids."""
     reasons: list[Reason] = []
     if context.record_fault:
@@ -126,7 +129,7 @@ def _standing_reasons(step: Step, context: GateContext) -> tuple[Reason, ...]:
     if not context.host_namespace and not context.snapshot.simulated:
         text = "we run in a PID namespace that is not the host's: pids here are not the driver's"
         reasons.append(Reason(ReasonKind.WRONG_NAMESPACE, text, "run on the host, or with hostPID"))
-    if step.stage not in _STAGES:
+    if step.stage not in _STAGES and not (step.stage is Stage.WARNED and warns(incident.plan)):
         reasons.append(Reason(ReasonKind.MODE, f"no act is known for the stage {step.stage}"))
     return tuple(reasons)
 
@@ -150,7 +153,8 @@ def _stop_reasons(
         mend = "remove the file when acts may go on"
         reasons.append(Reason(ReasonKind.HOLD, f"the file {context.hold_file} says hold", mend))
     first = budgets.is_first_signal(step, incident, dry_run=dry_run)
-    tripped = _breaker_text(step, context, first=first)
+    # A warning that nothing follows is no act; one that announces an act must not, while none can follow.
+    tripped = None if incident.plan.only_warns else _breaker_text(step, context, first=first)
     if tripped:
         mend = "a person looks at it and closes it: reclaimctl resume"
         reasons.append(Reason(ReasonKind.BREAKER, f"the breaker is open: {tripped}", mend))
@@ -184,6 +188,8 @@ def _rule_reasons(step: Step, incident: Incident, context: GateContext) -> tuple
         reasons.append(Reason(ReasonKind.MODE, text, "set both modes to enforce if acts are wanted"))
     if isinstance(rule, Rule):
         reasons += allocation_reasons(step, rule, context)
+        reasons += mps_reasons(step, context.snapshot)
+        reasons += warning_reasons(step, incident, rule, context)
     if step.stage in _STAGES and _STAGES[step.stage] not in incident.plan.stages:
         text = f"the plan does not list the stage {step.stage}"
         reasons.append(Reason(ReasonKind.MODE, text, "list it under `stages` if it is wanted"))
@@ -213,7 +219,10 @@ def _count_reasons(
     if not _by_rule(step):
         return ()
     if step.stage is Stage.DRAIN:
-        return budgets.drain_budget_reasons(context, dry_run=dry_run)
+        return (
+            *budgets.drain_budget_reasons(context, dry_run=dry_run),
+            *budgets.cause_reasons(incident, context, dry_run=dry_run),
+        )
     if not budgets.is_first_signal(step, incident, dry_run=dry_run):
         return ()
     cooling = (budgets.gpu_cooldown_reasons(uuid, context) for uuid in step.target.gpus)

@@ -20,7 +20,7 @@ from reclaimerd.judge.conditions import (
 from reclaimerd.judge.series import Key, Series, held_still
 from reclaimerd.judge.trend import trend_of
 from reclaimerd.model.identity import ProcessRef
-from reclaimerd.model.policy import AttributionSettings, Rule, RuleKind
+from reclaimerd.model.policy import AttributionSettings, MinerSettings, Rule, RuleKind
 from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.reading import Known, text_of
 from reclaimerd.model.snapshot import Holder, Snapshot
@@ -40,6 +40,7 @@ class Basis:
     listed: Listed
     series: Mapping[Key, Series]
     attribution: AttributionSettings = field(default_factory=AttributionSettings)
+    miner: MinerSettings = field(default_factory=MinerSettings)
 
 
 def held_condition(rule: Rule, reading: ProcessReading, rows: Sequence[Holder], basis: Basis) -> Condition:
@@ -51,7 +52,7 @@ def held_condition(rule: Rule, reading: ProcessReading, rows: Sequence[Holder], 
         return UnknownCondition(f"it is {still}")
     least_seconds = rule.older_than_seconds
     if least_seconds is not None and reading.age_seconds < least_seconds:
-        return DoesNotHold(f"is {_span(reading.age_seconds)} old, not {_span(least_seconds)}")
+        return DoesNotHold(f"is {span(reading.age_seconds)} old, not {span(least_seconds)}")
     answer = _together([_on_row(rule, reading, row, basis) for row in rows])
     if rule.kind is RuleKind.IDLE and isinstance(answer, Holds):
         return _use_elsewhere(rule, reading.ref, answer, basis) or answer
@@ -63,7 +64,7 @@ def _use_elsewhere(rule: Rule, ref: ProcessRef, idle: Holds, basis: Basis) -> Co
 
     Also those that the rule does not concern, or only one source shows: it is the process that would go.
     """
-    window, unknown = _span(rule.window_seconds), ""
+    window, unknown = span(rule.window_seconds), ""
     for row in basis.snapshot.holders:
         if row.ref != ref or row.gpu in idle.gpus:
             continue
@@ -72,7 +73,7 @@ def _use_elsewhere(rule: Rule, ref: ProcessRef, idle: Holds, basis: Basis) -> Co
         most = max(share or 0 for share in shares)
         if rule.idle_percent is None or most > rule.idle_percent:
             return DoesNotHold(f"used {most} % of {row.gpu} within the last {window}")
-        is_there = figure_of(row, basis.snapshot, basis.listed) is not None
+        is_there = figure_of(row, basis.listed) is not None
         if is_there and (None in shares or series is None or not series.is_full):
             unknown = unknown or f"what it used of {row.gpu} was not known all the last {window}"
     return UnknownCondition(unknown) if unknown else None
@@ -92,13 +93,13 @@ def _together(answers: Sequence[Condition]) -> Condition:
 
 
 def _on_row(rule: Rule, reading: ProcessReading, row: Holder, basis: Basis) -> Condition:
-    figure = figure_of(row, basis.snapshot, basis.listed)
+    figure = figure_of(row, basis.listed)
     if isinstance(figure, UnknownCondition):
         return figure
     if figure is None or figure.used_bytes == 0:
         return DoesNotHold(f"holds no memory of {row.gpu}")
     if rule.kind is RuleKind.AGE:
-        text = f"is {_span(reading.age_seconds)} old and holds {gib(figure.used_bytes)} of {row.gpu}"
+        text = f"is {span(reading.age_seconds)} old and holds {gib(figure.used_bytes)} of {row.gpu}"
         return Holds(text, (row.gpu,), figure.used_bytes)
     return _over_time(rule, row, figure, basis)
 
@@ -106,10 +107,10 @@ def _on_row(rule: Rule, reading: ProcessReading, row: Holder, basis: Basis) -> C
 def _over_time(rule: Rule, row: Holder, figure: Figure, basis: Basis) -> Condition:
     series = basis.series.get((row.ref, row.gpu, rule.window_seconds))
     if series is None or series.points[-1].at != basis.snapshot.at:
-        return UnknownCondition(f"nothing is known of its last {_span(rule.window_seconds)}")
+        return UnknownCondition(f"nothing is known of its last {span(rule.window_seconds)}")
     if not series.is_full:
         seen = series.points[-1].at - series.since
-        return UnknownCondition(f"watched for {_span(seen)} of {_span(rule.window_seconds)}")
+        return UnknownCondition(f"watched for {span(seen)} of {span(rule.window_seconds)}")
     if rule.kind is RuleKind.MEMORY_GROWTH:
         return _growth(rule, series, figure)
     return _idle(rule, series, figure, (row, basis.snapshot))
@@ -118,7 +119,7 @@ def _over_time(rule: Rule, row: Holder, figure: Figure, basis: Basis) -> Conditi
 def _growth(rule: Rule, series: Series, figure: Figure) -> Condition:
     if rule.growth_bytes_per_second is None:
         return DoesNotHold("the rule has no rate")
-    window = _span(rule.window_seconds)
+    window = span(rule.window_seconds)
     trend = trend_of(series, rule.growth_bytes_per_second)
     if trend is None:
         return UnknownCondition(f"its memory on {figure.gpu} was not known all the last {window}")
@@ -133,11 +134,11 @@ def _growth(rule: Rule, series: Series, figure: Figure) -> Condition:
 
 
 def _idle(rule: Rule, series: Series, figure: Figure, where: tuple[Holder, Snapshot]) -> Condition:
-    window = _span(rule.window_seconds)
+    window = span(rule.window_seconds)
     gap = _gap(series, figure, where)
     if gap is not None:
         return gap
-    most = max(point.sm_percent or 0 for point in series.points)
+    most = max([point.sm_percent or 0 for point in series.points])
     if rule.idle_percent is None or most > rule.idle_percent:
         return DoesNotHold(f"used {most} % of {figure.gpu} within the last {window}")
     core_percent = _core_percent(series)
@@ -151,12 +152,13 @@ def _idle(rule: Rule, series: Series, figure: Figure, where: tuple[Holder, Snaps
 
 def _gap(series: Series, figure: Figure, where: tuple[Holder, Snapshot]) -> Condition | None:
     """Return why nothing can be said of the whole window; None when all of it is known."""
-    window = _span(series.window_seconds)
-    if any(point.used_bytes == 0 for point in series.points):
+    window = span(series.window_seconds)
+    used = [point.used_bytes for point in series.points]
+    if 0 in used:
         return DoesNotHold(f"has not held memory of {figure.gpu} for {window}")
-    if any(point.used_bytes is None for point in series.points):
+    if None in used:
         return UnknownCondition(f"its memory on {figure.gpu} was not known all the last {window}")
-    if any(point.sm_percent is None for point in series.points):
+    if None in [point.sm_percent for point in series.points]:
         unknown = f"what it used of {figure.gpu} was not known all the last {window}"
         return UnknownCondition(f"{unknown}{_why(where)}")
     return None
@@ -181,7 +183,7 @@ def _core_percent(series: Series) -> float | None:
     return 100.0 * (last.cpu_ticks - first.cpu_ticks) / _TICKS_PER_SECOND / (last.at - first.at)
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
     """Return a length of time in its largest unit."""
     for unit, worth in (("h", 3600.0), ("min", 60.0)):
         if seconds >= worth:

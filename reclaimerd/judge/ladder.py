@@ -33,6 +33,8 @@ TRANSITIONS: Mapping[Stage, Mapping[Fact, Stage]] = {
         Fact.SUSPENDED: Stage.SUSPENDED,
         Fact.TERM_SENT: Stage.SIGTERM,
         Fact.KILL_SENT: Stage.SIGKILL,
+        Fact.RESET_TRIED: Stage.RESET,
+        Fact.DRAIN_ASKED: Stage.DRAIN,
         **_GONE,
         **_WITHDRAW,
         **_LEAVE,

@@ -8,6 +8,7 @@ starts it anew; and a process that another holds still adds nothing. Pure: the c
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from reclaimerd.judge.concern import Concerns
 from reclaimerd.judge.conditions import MOST_GAP_INTERVALS
 from reclaimerd.judge.exit_path import live_tasks
 from reclaimerd.model.identity import GpuUuid, ProcessRef
@@ -18,7 +19,9 @@ from reclaimerd.model.snapshot import GpuProcess, Holder, Snapshot
 
 POINTS = 128
 """A series is thinned to points of at least so small a part of its window, whatever the interval."""
-LOOKING_BACK = frozenset({RuleKind.MEMORY_GROWTH, RuleKind.IDLE})
+LOOKING_BACK = frozenset({RuleKind.MEMORY_GROWTH, RuleKind.IDLE, RuleKind.MINER})
+USING = frozenset({RuleKind.IDLE, RuleKind.MINER})
+"""Kinds that need to know what each process uses of its GPU."""
 STANDING_STILL = LOOKING_BACK | {RuleKind.AGE}
 """Kinds that a suspended, frozen or traced process must not be judged by."""
 
@@ -31,8 +34,9 @@ class Point:
     """The looks of one short stretch; None is what a look in it could not tell.
 
     `at` is its last look. `used_bytes` is the least of all of them and `sm_percent` the most: a thinned
-    series loses no activity and no emptiness. `cpu_ticks` are the main thread's at the last look, in
-    hundredths of a second.
+    series loses no activity and no emptiness; `sm_least_percent` keeps the pauses as well. `cpu_ticks` are
+    the main thread's at the last look, in hundredths of a second; `io_bytes` what the process had read and
+    written since its start, as last known in the stretch.
     """
 
     began_at: float
@@ -40,6 +44,8 @@ class Point:
     used_bytes: int | None
     sm_percent: int | None
     cpu_ticks: int | None = None
+    sm_least_percent: int | None = None
+    io_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +66,29 @@ class Series:
 class Past:
     """What the judge remembers besides since when each rule holds.
 
-    `chosen`: whom a rule has taken of each workload or user that is over its cap.
+    `chosen`: whom a rule has taken of each workload or user that is over its cap. `concerns`: which rules
+    concern which holder, for as long as nothing changes that says so.
     """
 
     series: Mapping[Key, Series] = field(default_factory=dict)
     chosen: Mapping[tuple[str, str], ProcessRef] = field(default_factory=dict)
+    concerns: Concerns = field(default_factory=Concerns)
 
 
 def wants_utilisation(policy: Policy) -> bool:
     """Tell whether some rule needs to know what each process uses of its GPU."""
-    return any(rule.kind is RuleKind.IDLE for rule in policy.rules)
+    return any(rule.kind in USING for rule in policy.rules)
 
 
 def wants_freezers(policy: Policy) -> bool:
     """Tell whether some rule needs to know who is frozen."""
     return any(rule.kind in STANDING_STILL for rule in policy.rules)
+
+
+def wants_signs(policy: Policy) -> bool:
+    """Tell whether some rule needs to know what programs are: their hashes, or the signs of a miner."""
+    selectors = (one for rule in policy.rules for one in (rule.match, rule.exempt, rule.avoid))
+    return any(one.sha256 for one in selectors) or any(rule.kind is RuleKind.MINER for rule in policy.rules)
 
 
 def held_still(reading: ProcessReading, snapshot: Snapshot) -> str:
@@ -131,6 +145,8 @@ def _joined(point: Point, look: Point) -> Point:
         used_bytes=_unless_unknown(min, point.used_bytes, look.used_bytes),
         sm_percent=_unless_unknown(max, point.sm_percent, look.sm_percent),
         cpu_ticks=look.cpu_ticks,
+        sm_least_percent=_unless_unknown(min, point.sm_least_percent, look.sm_least_percent),
+        io_bytes=point.io_bytes if look.io_bytes is None else look.io_bytes,
     )
 
 
@@ -153,7 +169,10 @@ def _points(snapshot: Snapshot) -> Iterator[tuple[Holder, Point | None]]:
             continue
         own = shares.get(holder.gpu, {}).get(holder.ref.pid) if holder.listed else None
         leader = next((task.cpu_ticks for task in reading.tasks if task.tid == holder.ref.pid), None)
-        yield holder, Point(snapshot.at, snapshot.at, known_or_none(holder.used_bytes), own, leader)
+        signs = snapshot.signs.get(holder.ref)
+        io_bytes = None if signs is None else known_or_none(signs.io_bytes)
+        used = known_or_none(holder.used_bytes)
+        yield holder, Point(snapshot.at, snapshot.at, used, own, leader, own, io_bytes)
 
 
 def _shares(rows: Iterable[GpuProcess]) -> dict[int, int | None]:

@@ -1,4 +1,4 @@
-"""Ask a memory rule about several processes together: all of one workload, or all of one user.
+"""Ask a rule about several processes together: the memory of one workload or user, the GPUs of one user.
 
 The sum is over the holders that the rule concerns; whoever is, or may be, protected or exempt is not
 counted, nor is a GPU that a pod has for itself: nobody answers for what another may keep. Only a boundary
@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from reclaimerd.judge.answers import Answer, concerned_of, has_two_sources
+from reclaimerd.judge.answers import Answer, Concerned, has_two_sources
 from reclaimerd.judge.conditions import (
+    Condition,
     DoesNotHold,
     Figure,
     Holds,
@@ -21,10 +22,11 @@ from reclaimerd.judge.conditions import (
 from reclaimerd.judge.gate_context import boundary_key
 from reclaimerd.judge.held_conditions import Basis
 from reclaimerd.judge.protections import exe_doubt
-from reclaimerd.judge.subjects import JudgeContext, Subject, is_leaving
+from reclaimerd.judge.subjects import Subject, is_leaving
 from reclaimerd.judge.unallocated import counted_rows
+from reclaimerd.judge.user_limit import counted_of, freed_gpus, user_limit_condition
 from reclaimerd.model.identity import GpuUuid, ProcessRef
-from reclaimerd.model.policy import Per, Rule
+from reclaimerd.model.policy import Per, Rule, RuleKind
 from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.snapshot import Holder
 
@@ -40,7 +42,8 @@ class Member:
 
 def group_of(rule: Rule, reading: ProcessReading) -> str:
     """Return the name of those whom a rule counts together with this process."""
-    match rule.per:
+    per = Per.USER if rule.kind is RuleKind.USER_LIMIT else rule.per
+    match per:
         case Per.PROCESS:
             return str(reading.ref)
         case Per.WORKLOAD:
@@ -48,16 +51,19 @@ def group_of(rule: Rule, reading: ProcessReading) -> str:
         case Per.USER:
             return f"uid {reading.uids[0]}"
         case _:
-            assert_never(rule.per)
+            assert_never(per)
 
 
 def shared_answers(
-    rule: Rule, subjects: Iterable[Subject], basis: Basis, context: JudgeContext
+    rule: Rule, asked: Iterable[tuple[Subject, Concerned]], basis: Basis
 ) -> Mapping[ProcessRef, Answer]:
-    """Return a summing rule's answer on each subject: the same for all of one group that hold something."""
+    """Return a summing rule's answer on each subject: the same for all of one group that hold something.
+
+    `asked` are those whom the rule concerns or may concern.
+    """
     answers: dict[ProcessRef, Answer] = {}
     groups: dict[str, list[Member]] = {}
-    for subject in subjects:
+    for subject, concerned in asked:
         if subject.reading is None:
             answers[subject.ref] = UnknownCondition(subject.doubt)
         elif subject.spared is not None:
@@ -67,19 +73,28 @@ def shared_answers(
                 f"it may be protected, and is not counted: {subject.doubt}"
             )
         else:
-            concerned = concerned_of(rule, subject.reading, subject.rows, basis.snapshot, context)
-            member = Member(subject.reading, concerned.rows, concerned.unknown)
-            groups.setdefault(group_of(rule, subject.reading), []).append(member)
+            member = _member(rule, subject.reading, concerned, basis)
+            if isinstance(member, DoesNotHold):
+                answers[subject.ref] = member
+            else:
+                groups.setdefault(group_of(rule, subject.reading), []).append(member)
     for group, members in groups.items():
         answer = _group_answer(rule, group, members, basis)
-        for member in members:
-            answers[member.reading.ref] = _own(answer, member, basis)
+        answers.update(_owns(rule, answer, members, basis))
         counted = _counted(rule, members, basis) if isinstance(answer, Holds) else members
         if counted != members and counted:
-            answer = _group_answer(rule, group, counted, basis)
-            for member in counted:
-                answers[member.reading.ref] = _own(answer, member, basis)
+            answers.update(_owns(rule, _group_answer(rule, group, counted, basis), counted, basis))
     return answers
+
+
+def _member(rule: Rule, reading: ProcessReading, concerned: Concerned, basis: Basis) -> Member | DoesNotHold:
+    """Return what counts of a process, or why nothing does."""
+    if rule.kind is not RuleKind.USER_LIMIT:
+        return Member(reading, concerned.rows, concerned.unknown)
+    counts = counted_of(reading, concerned.rows, basis)
+    if counts.left_out:
+        return DoesNotHold(counts.left_out)
+    return Member(reading, counts.rows, concerned.unknown or counts.unknown)
 
 
 def _counted(rule: Rule, members: Iterable[Member], basis: Basis) -> list[Member]:
@@ -110,11 +125,11 @@ def _shown(group: str) -> str:
 
 
 def _named(named: str, rule: Rule, rows: Sequence[Holder], basis: Basis) -> Answer:
-    condition = memory_condition(rule, rows, basis.snapshot, basis.listed)
+    condition = _sum_condition(rule, rows, basis)
     match condition:
         case Holds():
             backed = [row for row in rows if has_two_sources(row)]
-            condition = memory_condition(rule, backed, basis.snapshot, basis.listed)
+            condition = _sum_condition(rule, backed, basis)
             if not isinstance(condition, Holds):
                 return DoesNotHold(f"{named} is over the cap, but only one source shows it")
             return replace(condition, text=f"{named} {condition.text}")
@@ -122,6 +137,32 @@ def _named(named: str, rule: Rule, rows: Sequence[Holder], basis: Basis) -> Answ
             return replace(condition, text=f"{named}: {condition.text}")
         case _:
             assert_never(condition)
+
+
+def _sum_condition(rule: Rule, rows: Sequence[Holder], basis: Basis) -> Condition:
+    if rule.kind is RuleKind.USER_LIMIT:
+        return user_limit_condition(rule, rows, basis.snapshot)
+    return memory_condition(rule, rows, basis.snapshot, basis.listed)
+
+
+def _owns(rule: Rule, answer: Answer, members: Sequence[Member], basis: Basis) -> dict[ProcessRef, Answer]:
+    """Return a group's answer for each of its members."""
+    if rule.kind is not RuleKind.USER_LIMIT or not isinstance(answer, Holds):
+        return {member.reading.ref: _own(answer, member, basis) for member in members}
+    backed = [row for member in members for row in member.rows if has_two_sources(row)]
+    return {member.reading.ref: _own_gpus(answer, member, backed) for member in members}
+
+
+def _own_gpus(answer: Holds, member: Member, of_user: Sequence[Holder]) -> Answer:
+    """Return the answer on too many GPUs for one member: first go those whose going gives one back.
+
+    Among these the youngest does: the excess by which `choosing` orders is the same for all of them.
+    """
+    own = [row for row in of_user if row.ref == member.reading.ref]
+    gpus = tuple(row.gpu for row in own if row.gpu in answer.gpus)
+    if not gpus:
+        return DoesNotHold(f"{answer.text}; it holds none of them")
+    return Holds(answer.text, gpus, 1 if freed_gpus(own, of_user) else 0)
 
 
 def _own(answer: Answer, member: Member, basis: Basis) -> Answer:
@@ -140,7 +181,7 @@ def _held(rows: Iterable[Holder], gpus: tuple[GpuUuid, ...], basis: Basis) -> di
     held: dict[GpuUuid, int] = {}
     for row in rows:
         if row.gpu in gpus and has_two_sources(row):
-            figure = figure_of(row, basis.snapshot, basis.listed)
+            figure = figure_of(row, basis.listed)
             if isinstance(figure, Figure) and figure.used_bytes:
                 held[row.gpu] = figure.used_bytes
     return held

@@ -6,10 +6,19 @@ deadline here, never a sleep; the ladder's table alone changes a stage.
 
 from dataclasses import dataclass, replace
 
+from reclaimerd.judge.attempts import addressed, took_effect
 from reclaimerd.judge.exit_path import any_exiting
 from reclaimerd.judge.ladder import next_stage
 from reclaimerd.judge.plight import DRAIN_FACTOR
 from reclaimerd.judge.release import release_of, released_since
+from reclaimerd.judge.warnings import (
+    after_warning,
+    is_being_warned,
+    needs_warning,
+    next_try_at,
+    vain_text,
+    warning_of,
+)
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.incident import (
     Attempt,
@@ -41,6 +50,7 @@ _TRIED = {
     Stage.RESET: Fact.RESET_TRIED,
     Stage.DRAIN: Fact.DRAIN_ASKED,
 }
+_SENT = (Stage.SIGTERM, Stage.SIGKILL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +77,34 @@ def due_step(incident: Incident, snapshot: Snapshot) -> Due:
     if timeout is not None and now >= incident.opened_mono + timeout:
         return OutOfSteps("the time that was given is up")
     alive = _alive(incident, snapshot)
-    if incident.stage in (Stage.SIGTERM, Stage.SIGKILL) and incident.stage.value in incident.plan.stages:
-        unsent = tuple(ref for ref in alive if ref not in _addressed(incident, incident.stage))
+    if needs_warning(incident):
+        return _due_warning(incident, alive, snapshot)
+    if alive and incident.stage is Stage.WARNED and incident.plan.only_warns:
+        return Wait(None)
+    if incident.stage in _SENT and incident.stage.value in incident.plan.stages:
+        unsent = tuple(ref for ref in alive if ref not in addressed(incident, incident.stage))
         if unsent:
             return _step(incident, incident.stage, unsent)
     expiry = stage_expiry(incident, snapshot)
     if expiry is not None and now < expiry:
         return Wait(_earlier(expiry, incident))
     return _next_listed(incident, alive)
+
+
+def _due_warning(incident: Incident, alive: tuple[ProcessRef, ...], snapshot: Snapshot) -> Due:
+    """Return the warning that is due; without one that was delivered nothing else ever is."""
+    if not alive:
+        expiry = stage_expiry(incident, snapshot)
+        if expiry is not None and snapshot.at < expiry:
+            return Wait(expiry)
+        return OutOfSteps("it ended before its owner could be warned, so nothing is done")
+    if is_being_warned(incident):
+        return Wait(None)
+    vain = vain_text(incident)
+    if vain:  # a dry run has nobody to hand over to a person: it waits, and says so
+        return Wait(None) if incident.plan.dry_run else OutOfSteps(vain)
+    at = next_try_at(incident)
+    return Wait(at) if snapshot.at < at else _step(incident, Stage.WARNED, alive)
 
 
 def stage_expiry(incident: Incident, snapshot: Snapshot) -> float | None:
@@ -84,17 +114,21 @@ def stage_expiry(incident: Incident, snapshot: Snapshot) -> float | None:
         # A GPU's own incident has no memory of a process to wait for: its reset is due at once.
         return None if incident.subject is Subject.GPU else incident.gone_mono + plan.proof_seconds
     match incident.stage:
-        case Stage.SIGTERM:
-            return incident.stage_mono + plan.sigterm_seconds
+        case Stage.WARNED | Stage.SIGTERM | Stage.RESET:
+            return incident.stage_mono + _plain_patience(incident)
         case Stage.SIGKILL:
             patience = incident.stage_mono + plan.sigkill_seconds
             if incident.release is not None and _leaving(incident, snapshot):
                 return max(patience, _exit_patience(incident, incident.release.at, snapshot))
             return patience
-        case Stage.RESET:
-            return incident.stage_mono + plan.proof_seconds
         case _:
             return None
+
+
+def _plain_patience(incident: Incident) -> float:
+    plan = incident.plan
+    waits = {Stage.WARNED: plan.warn_seconds or 0.0, Stage.SIGTERM: plan.sigterm_seconds}
+    return waits.get(incident.stage, plan.proof_seconds)
 
 
 def with_look(incident: Incident, snapshot: Snapshot) -> Incident:
@@ -131,25 +165,20 @@ def with_intent(incident: Incident, attempt: Attempt) -> Incident:
 def with_outcome(incident: Incident, attempt: Attempt, outcome: Outcome, now: float) -> Incident:
     """Return the incident after an attempt: the outcome kept, the stage moved if anything was done.
 
-    A signal that was withheld, refused by the kernel or found another process moves nothing.
+    A signal that was withheld, refused by the kernel or found another process moves nothing; nor does a
+    warning that reached nobody: the next try is counted from now.
     """
     attempts = tuple(
         replace(kept, outcome=outcome) if kept.id == attempt.id else kept for kept in incident.attempts
     )
     incident = replace(incident, attempts=attempts)
-    if attempt.stage in (Stage.SIGTERM, Stage.SIGKILL) and not _took_effect(outcome):
+    if attempt.stage is Stage.WARNED:
+        return after_warning(incident, outcome, now)
+    if attempt.stage in _SENT and not took_effect(outcome):
         return incident
     stage = next_stage(incident.stage, _TRIED[attempt.stage])
     entered = now if stage is not incident.stage else incident.stage_mono
     return replace(incident, stage=stage, stage_mono=entered)
-
-
-def _took_effect(outcome: Outcome) -> bool:
-    kinds = {target.kind for target in outcome.targets} | {outcome.kind}
-    return bool(kinds & _EFFECTIVE)
-
-
-_EFFECTIVE = frozenset({OutcomeKind.SENT, OutcomeKind.ALREADY_GONE, OutcomeKind.UNKNOWN})
 
 
 def with_passed_over(incident: Incident, stage: Stage, why: str) -> Incident:
@@ -158,17 +187,18 @@ def with_passed_over(incident: Incident, stage: Stage, why: str) -> Incident:
 
 
 def unlisted_stages(incident: Incident) -> tuple[ListedStage, ...]:
-    """Return the stages that this incident's plan may not take, in the ladder's order."""
+    """Return the stages that this incident's plan may not take, in the ladder's order.
+
+    One that only warns goes up no ladder: it passes nothing over.
+    """
+    if incident.plan.only_warns:
+        return ()
     return tuple(stage for stage in _ORDER if stage not in incident.plan.stages)
 
 
 def was_signalled(incident: Incident) -> bool:
     """Tell whether any signal of ours reached, or may have reached, a target."""
-    return any(
-        _may_have_reached(attempt)
-        for attempt in incident.attempts
-        if attempt.stage in (Stage.SIGTERM, Stage.SIGKILL)
-    )
+    return any(_may_have_reached(attempt) for attempt in incident.attempts if attempt.stage in _SENT)
 
 
 def was_killed(incident: Incident) -> bool:
@@ -211,6 +241,7 @@ def _step(incident: Incident, stage: Stage, targets: tuple[ProcessRef, ...]) -> 
         reason=incident.reason,
         dry_run=incident.plan.dry_run,
         force=incident.plan.force,
+        warning=warning_of(incident) if stage is Stage.WARNED else None,
     )
 
 
@@ -219,7 +250,7 @@ def _next_listed(incident: Incident, alive: tuple[ProcessRef, ...]) -> Due:
     for stage in later_stages(incident):
         if stage.value in passed:
             continue
-        if stage in (Stage.SIGTERM, Stage.SIGKILL) and not alive:
+        if stage in _SENT and not alive:
             continue
         return _step(incident, stage, alive)
     timeout = incident.plan.timeout_seconds
@@ -230,23 +261,6 @@ def _next_listed(incident: Incident, alive: tuple[ProcessRef, ...]) -> Due:
 
 def _alive(incident: Incident, snapshot: Snapshot) -> tuple[ProcessRef, ...]:
     return tuple(ref for ref in incident.processes if ref not in snapshot.exited)
-
-
-def _addressed(incident: Incident, stage: Stage) -> frozenset[ProcessRef]:
-    return frozenset(
-        ref
-        for attempt in incident.attempts
-        if attempt.stage is stage
-        for ref in attempt.targets
-        if not _was_withheld(attempt, ref)
-    )
-
-
-def _was_withheld(attempt: Attempt, ref: ProcessRef) -> bool:
-    if attempt.outcome is None:
-        return False
-    kinds = [target.kind for target in attempt.outcome.targets if target.ref == ref]
-    return OutcomeKind.WITHHELD in (kinds or [attempt.outcome.kind])
 
 
 def _leaving(incident: Incident, snapshot: Snapshot) -> bool:

@@ -1,9 +1,10 @@
 """Whom the rules are asked about: each holding process, what spares it, and what forbids a judgement."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from reclaimerd.judge.exit_path import is_dumping, is_exiting, live_tasks, state_word
+from reclaimerd.judge.marks import OWNER, mark_doubt, mark_of
 from reclaimerd.judge.protections import Ours, exe_doubt, looks_protected, protection_of
 from reclaimerd.judge.selectors import Patterns
 from reclaimerd.model.identity import ProcessRef
@@ -15,11 +16,12 @@ from reclaimerd.model.verdict import RuleReason, Ruling
 
 @dataclass(frozen=True, slots=True)
 class JudgeContext:
-    """What judging needs besides the snapshot: ourselves, RE2, and the policy's users as uids."""
+    """What judging needs besides the snapshot: ourselves, RE2, and the policy's names as uids and gids."""
 
     ours: Ours
     patterns: Patterns
     user_ids: Mapping[str, int]
+    group_ids: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +55,32 @@ def _subject(
     if reading is None:
         why = snapshot.unreadable.get(ref.pid, "it was not seen in this look")
         return Subject(ref, rows, None, None, f"pid {ref.pid} can't be read: {why}")
-    protection = protection_of(reading, host_files=snapshot.host_files, policy=policy, ours=context.ours)
-    if protection is not None:
-        spared = RuleReason(protection.by, Ruling.SPARE, protection.text, tuple(row.gpu for row in rows))
+    spared = _spared(reading, rows, snapshot, (policy, context))
+    if spared is not None:
         return Subject(ref, rows, reading, spared, "")
     alike = looks_protected(reading, host_files=snapshot.host_files, policy=policy, ours=context.ours)
-    doubts = (alike, exe_doubt(reading), _driver_doubt(snapshot), _state_doubt(reading, rows))
+    doubts = (
+        alike,
+        exe_doubt(reading),
+        _driver_doubt(snapshot),
+        _state_doubt(reading, rows),
+        mark_doubt(reading, policy.marks, context.user_ids),
+    )
     doubt = "; ".join(text for text in doubts if text)
     return Subject(ref, rows, reading, None, doubt, alike or "")
+
+
+def _spared(
+    reading: ProcessReading, rows: tuple[Holder, ...], snapshot: Snapshot, by: tuple[Policy, JudgeContext]
+) -> RuleReason | None:
+    """Return what spares it from every rule: a protection, or its owner's mark, which binds rules alone."""
+    policy, context = by
+    protection = protection_of(reading, host_files=snapshot.host_files, policy=policy, ours=context.ours)
+    gpus = tuple(row.gpu for row in rows)
+    if protection is not None:
+        return RuleReason(protection.by, Ruling.SPARE, protection.text, gpus)
+    mark = mark_of(reading, policy.marks, context.user_ids)
+    return RuleReason(OWNER, Ruling.SPARE, mark, gpus) if mark else None
 
 
 def _driver_doubt(snapshot: Snapshot) -> str:

@@ -24,7 +24,7 @@ from reclaimerd.model.fault import StandingXid
 from reclaimerd.model.identity import GpuUuid, ProcessRef
 from reclaimerd.model.incident import Target
 from reclaimerd.model.ledger import Ledger
-from reclaimerd.model.policy import FaultRule, Mode, Policy, Scope
+from reclaimerd.model.policy import FaultRule, Mode, Policy, RuleAction, Scope
 from reclaimerd.model.reading import text_of
 from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.verdict import Ruling, Verdict
@@ -73,7 +73,7 @@ def trial(snapshot: Snapshot, policy: Policy, xids: tuple[StandingXid, ...], con
     faults = _faults_after_long(snapshot, policy, xids)
     rules = {rule.name: rule for rule in policy.fault_rules}
     by_gpu = [_fault_row(one, rules[one.rule], policy) for one in faults]
-    due = (*_processes_due(evaluation, snapshot), *_gpus_due(faults, snapshot))
+    due = (*_processes_due(evaluation, policy, snapshot), *_gpus_due(faults, snapshot))
     return Trial((*by_process, *by_gpu), breaker_trip(due, snapshot, policy) or "")
 
 
@@ -153,9 +153,12 @@ def _gpus_due(faults: tuple[GpuVerdict, ...], snapshot: Snapshot) -> Iterator[Ne
             yield NewlyDue(nobody, (verdict.gpu,))
 
 
-def _processes_due(evaluation: Evaluation, snapshot: Snapshot) -> Iterator[NewlyDue]:
-    """Yield what an enforcing rule would take, as the breaker counts it."""
+def _processes_due(evaluation: Evaluation, policy: Policy, snapshot: Snapshot) -> Iterator[NewlyDue]:
+    """Yield what an enforcing rule would take, as the breaker counts it: not what is only warned."""
+    warn = {rule.name for rule in policy.rules if rule.action is RuleAction.WARN}
     for verdict in evaluation.verdicts:
+        if verdict.rule in warn:
+            continue
         deciding = next((one for one in verdict.reasons if one.rule == verdict.rule), None)
         reading = snapshot.process(verdict.ref)
         enforced = deciding is not None and deciding.mode is Mode.ENFORCE

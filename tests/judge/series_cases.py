@@ -21,6 +21,26 @@ TEN: Line = ((0, 10),)
 
 
 @dataclass(frozen=True, slots=True)
+class Program:
+    """What the holder is: by itself a training that reads its set from disk."""
+
+    comm: str = "python3"
+    exe: str = "/usr/bin/python3.11"
+    argv: tuple[str, ...] = ("python3", "train.py")
+    connections: tuple[tuple[str, int], ...] = ()
+    ancestors: tuple[str, ...] = ("bash", "sshd")
+    quiet: bool = False
+    """It reads and writes next to nothing; else 40 MiB a second."""
+    listed: bool = False
+    """The policy lists the digest of its file."""
+    told: bool = True
+    """Its signs can be read."""
+
+
+UNTOLD = Program(told=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
     """One holder's history, and whether the rule of this kind is right to take it."""
 
@@ -35,6 +55,8 @@ class Case:
     core_percent: float = 0.0
     gaps: Sequence[tuple[float, float]] = ()
     """From and to which minute nobody looked."""
+    program: Program = Program()
+    total_gib: int = 141
 
     def gib_at(self, minute: float) -> float | None:
         """Return what it holds, in GiB."""
@@ -122,6 +144,9 @@ LEAKS = (
         gaps=tuple((m, m + 5) for m in range(15, 240, 20)),
     ),
     Case("leak that was suspended", LEAK, False, ((0, 2), (180, 130)), still="suspended"),
+    Case("leak under a debugger", LEAK, False, ((0, 2), (180, 130)), still="traced"),
+    Case("leak up to a ceiling, then rest", LEAK, True, ((0, 4), (60, 4), (120, 64), (240, 64))),
+    Case("young leak", LEAK, False, ((0, 2), (50, 100)), minutes=50),
 )
 IDLERS = (
     Case("idle notebook", IDLE, True),
@@ -151,6 +176,8 @@ IDLERS = (
     Case("frozen container", IDLE, False, still="frozen"),
     Case("under a debugger", IDLE, False, still="traced"),
     Case("young", IDLE, False, minutes=58),
+    Case("idle, and holds little", IDLE, True, ((0, 0.4),)),
+    Case("idle as soon as its memory was full", IDLE, True, ((0, 1), (20, 120)), ((0, 60), (20, 0))),
     Case("machine paused in between", IDLE, False, gaps=((50, 60), (110, 120), (170, 180), (230, 240))),
 )
 AGES = (
@@ -158,6 +185,9 @@ AGES = (
     Case("residency of 55 minutes", OLD, False, minutes=55),
     Case("old, and holds nothing", OLD, False, ((0, 0),)),
     Case("old, and suspended", OLD, False, still="suspended"),
+    Case("old, and under a debugger", OLD, False, still="traced"),
+    Case("old, and frozen", OLD, False, still="frozen"),
+    Case("residency of 70 minutes", OLD, True, minutes=70),
     Case("old, and its memory is not told", OLD, False, ((0, Unknown),)),
 )
-CASES = (*LEAKS, *IDLERS, *AGES)
+SERIES = (*LEAKS, *IDLERS, *AGES)

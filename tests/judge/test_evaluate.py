@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from reclaimerd.judge.evaluate import Evaluation, JudgeContext, alarms, effective_mode, evaluate
+from reclaimerd.judge.evaluate import (
+    Evaluation,
+    JudgeContext,
+    alarms,
+    effective_mode,
+    evaluate,
+    goes_further,
+)
 from reclaimerd.model.identity import FileIdentity
 from reclaimerd.model.policy import GpuSpan, Mode, Policy, Rule, RuleAction, Selector
 from reclaimerd.model.process import (
@@ -168,7 +175,8 @@ def test_a_remembered_holder_is_undetermined() -> None:
     row = replace(snapshot.holders[0], remembered=True)
     assert look(replace(snapshot, holders=(row,))).verdicts[0].ruling is Ruling.UNDETERMINED
     elsewhere = replace(row, gpu=GPU_B, listed=False, node=False, used_bytes=NOT_LISTED)
-    shown = look(replace(snapshot, holders=(snapshot.holders[0], elsewhere))).verdicts[0]
+    both = replace(snapshot, holders=(snapshot.holders[0], elsewhere))
+    shown = look(both, a_policy(a_rule(large_jobs=True))).verdicts[0]
     assert (shown.ruling, shown.gpus) == (Ruling.RECLAIM, (GPU_A,))
 
 
@@ -201,7 +209,7 @@ def both_gpus(span: GpuSpan, **row: Any) -> Verdict:
     reading = a_process()
     gpus = (a_gpu(GPU_A, processes=[a_row()]),)
     holders = (a_holder(reading), a_holder(reading, GPU_B, **row))
-    rule = a_rule(span=span, match=Selector(gpus=("GPU-*",)))
+    rule = a_rule(span=span, match=Selector(gpus=("GPU-*",)), large_jobs=True)
     return look(a_snapshot(gpus=gpus, processes=[reading], holders=holders), a_policy(rule)).verdicts[0]
 
 
@@ -216,7 +224,7 @@ def test_exempting_one_gpu_leaves_the_other() -> None:
     reading = a_process()
     gpus = (a_gpu(GPU_A, processes=[a_row()]), a_gpu(GPU_B, processes=[a_row()]))
     holders = (a_holder(reading), a_holder(reading, GPU_B))
-    policy = a_policy(a_rule(exempt=Selector(gpus=(GPU_A,))))
+    policy = a_policy(a_rule(exempt=Selector(gpus=(GPU_A,)), large_jobs=True))
     found = look(a_snapshot(gpus=gpus, processes=[reading], holders=holders), policy).verdicts[0]
     assert (found.ruling, found.gpus) == (Ruling.RECLAIM, (GPU_B,))
 
@@ -243,6 +251,15 @@ def test_the_global_mode_caps_a_rule(glob: Mode, own: Mode) -> None:
     order = [Mode.OBSERVE, Mode.DRY_RUN, Mode.ENFORCE]
     expected = order[min(order.index(glob), order.index(own))]
     assert effective_mode(a_policy(mode=glob), a_rule(mode=own)) is expected
+
+
+def test_a_rule_that_goes_further() -> None:
+    """Dry run goes further than observing, enforcing further than both; the global mode caps them all."""
+    observing, trying, enforcing = (a_rule(mode=mode) for mode in Mode)
+    assert goes_further(enforcing, trying, a_policy())
+    assert goes_further(trying, observing, a_policy())
+    assert not goes_further(trying, enforcing, a_policy())
+    assert not goes_further(enforcing, trying, a_policy(mode=Mode.DRY_RUN))
 
 
 def test_sustained_is_carried_from_look_to_look() -> None:

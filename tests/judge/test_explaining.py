@@ -128,14 +128,14 @@ def test_planned_stages_have_the_rules_times_or_the_ladders() -> None:
     policy = a_policy()
     rule = a_rule(sigterm_seconds=7.0)
     assert planned_stages(rule, policy, DEFAULT_STAGES) == (
-        PlannedStage(ListedStage.SIGTERM, 0.0),
-        PlannedStage(ListedStage.SIGKILL, 7.0),
-        PlannedStage(ListedStage.DRAIN, policy.ladder.sigkill_seconds),
+        PlannedStage(Stage.SIGTERM, 0.0),
+        PlannedStage(Stage.SIGKILL, 7.0),
+        PlannedStage(Stage.DRAIN, policy.ladder.sigkill_seconds),
     )
     mend = FaultRule("mend")
     assert planned_stages(mend, policy, mend.stages) == (
-        PlannedStage(ListedStage.RESET, 0.0),
-        PlannedStage(ListedStage.DRAIN, 0.0),
+        PlannedStage(Stage.RESET, 0.0),
+        PlannedStage(Stage.DRAIN, 0.0),
     )
     assert planned_stages(rule, policy, ()) == ()
 

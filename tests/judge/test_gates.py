@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import reclaimerd
 from reclaimerd.judge import budgets
 from reclaimerd.judge.gates import GateContext, NewlyDue, admit, workload_key
+from reclaimerd.model.drain import DrainCode, DrainReason
 from reclaimerd.model.identity import AttemptId, FileIdentity, GpuUuid, IncidentId
 from reclaimerd.model.incident import Attempt, Incident, Outcome, OutcomeKind, Stage
 from reclaimerd.model.ledger import Breaker, Ended, Ledger, Pause, Spend, SpendKind
@@ -31,7 +32,7 @@ from reclaimerd.model.process import (
 )
 from reclaimerd.model.reading import Known, Unreadable
 from reclaimerd.model.snapshot import Snapshot
-from reclaimerd.model.step import DrainReason, Permit, ReasonKind, Refusal, Step
+from reclaimerd.model.step import Permit, ReasonKind, Refusal, Step
 from tests.builders import (
     BOOT,
     GPU_A,
@@ -56,7 +57,7 @@ from tests.builders import (
 from tests.judge.reset_builders import ready
 
 ALL_STAGES = tuple(ListedStage)
-STUCK = DrainReason(FaultDomain.DRIVER, "stuck in nvidia_close")
+STUCK = DrainReason(FaultDomain.DRIVER, "stuck in nvidia_close", DrainCode.STUCK_EXIT)
 STEPS = [Stage.SIGTERM, Stage.SIGKILL, Stage.RESET, Stage.DRAIN]
 
 
@@ -463,7 +464,7 @@ def test_a_drain_needs_a_reason_whose_fault_domain_the_policy_drains_for() -> No
     """No reason, or one that is the workload's fault, refuses; one a day by rule."""
     no_reason = a_context(drain_reason=None)
     assert refused(by_rule(Stage.DRAIN), no_reason) == [ReasonKind.NO_DRAIN_REASON]
-    fuse = a_context(drain_reason=DrainReason(FaultDomain.WORKLOAD, "stuck in fuse"))
+    fuse = a_context(drain_reason=DrainReason(FaultDomain.WORKLOAD, "stuck in fuse", DrainCode.STUCK_EXIT))
     assert refused(by_rule(Stage.DRAIN), fuse) == [ReasonKind.NO_DRAIN_REASON]
     spend = a_context(drain_reason=STUCK, ledger=spent(SpendKind.DRAIN, 86399))
     assert refused(by_rule(Stage.DRAIN), spend) == [ReasonKind.BUDGET]
@@ -513,7 +514,7 @@ def test_a_pass_that_would_trip_the_breaker_refuses_the_first_signal() -> None:
 
 
 def test_what_a_permit_costs() -> None:
-    """A rule's first signal costs a workload, a reset each GPU, a rule's drain one; the rest nothing."""
+    """A rule's first signal costs a workload, a reset each GPU, a rule's drain one and its cause."""
 
     def cost(asked: tuple[Step, Incident]) -> list[tuple[SpendKind, str, bool]]:
         context = open_for(asked[0].stage)
@@ -526,7 +527,8 @@ def test_what_a_permit_costs() -> None:
     assert cost(by_rule(plan=a_plan(dry_run=True))) == [(SpendKind.WORKLOAD, key, True)]
     assert cost(by_operator()) == []
     assert cost(by_operator(Stage.RESET)) == [(SpendKind.RESET, GPU_A, False)]
-    assert cost(by_rule(Stage.DRAIN)) == [(SpendKind.DRAIN, "inc-1", False)]
+    asked = [(SpendKind.DRAIN, "inc-1", False), (SpendKind.CAUSE, "uid 1000", False)]
+    assert cost(by_rule(Stage.DRAIN)) == asked
     assert cost(by_operator(Stage.DRAIN)) == []
 
 

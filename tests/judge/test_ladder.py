@@ -26,7 +26,7 @@ _EXPECTED: dict[Stage, dict[Fact, Stage]] = {
         **_GONE,
         **_WITHDRAW,
     },
-    Stage.WARNED: {Fact.SUSPENDED: Stage.SUSPENDED, **_SIGNALS, **_GONE, **_WITHDRAW},
+    Stage.WARNED: {Fact.SUSPENDED: Stage.SUSPENDED, **_SIGNALS, **_LATE, **_GONE, **_WITHDRAW},
     Stage.SUSPENDED: {Fact.EVICTED: Stage.EVICTED, **_SIGNALS, **_GONE, **_WITHDRAW},
     Stage.SIGTERM: {**_SIGNALS, **_LATE, **_GONE, **_WITHDRAW},
     Stage.SIGKILL: {Fact.KILL_SENT: Stage.SIGKILL, **_LATE, **_GONE},

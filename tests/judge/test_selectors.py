@@ -5,18 +5,24 @@ from typing import Any
 
 import pytest
 
-from reclaimerd.judge.selectors import Match, Tri, matches
+from reclaimerd.judge.selectors import Match, asks_gpu, digest_of, matches
+from reclaimerd.judge.subjects import JudgeContext
+from reclaimerd.judge.tri import Tri
 from reclaimerd.model.policy import Selector
-from reclaimerd.model.reading import Absent, Known, Unreadable
-from tests.builders import GPU_A, a_gpu, a_process, a_workload
+from reclaimerd.model.process import ProgramSigns
+from reclaimerd.model.reading import Absent, Known, Reading, Unreadable
+from tests.builders import GPU_A, OURS, a_gpu, a_process, a_snapshot, a_workload
 
-USER_IDS = {"alice": 1000, "bob": 1001}
+LOOKUPS = JudgeContext(
+    OURS, lambda p, t: bool(re.search(p, t)), {"alice": 1000, "bob": 1001}, {"staff": 50, "gpu": 60}
+)
+DIGEST = "AB" * 32
 
 
 def ask(selector: Selector, gpu: Any = None, **overrides: Any) -> Match:
     """Return the selector's answer on a built process."""
     found = a_gpu() if gpu is None else gpu
-    return matches(selector, a_process(**overrides), found, lambda p, t: bool(re.search(p, t)), USER_IDS)
+    return matches(selector, a_process(**overrides), found, LOOKUPS)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +52,16 @@ def ask(selector: Selector, gpu: Any = None, **overrides: Any) -> Match:
         (Selector(cgroup=("/kubepods/*",)), {"workload": a_workload(trusted=False)}, Tri.NO),
         (Selector(gpus=(GPU_A,)), {}, Tri.YES),
         (Selector(gpus=("GPU-bbbb*",)), {}, Tri.NO),
+        (Selector(groups=("staff",)), {"gids": (1000, 50)}, Tri.YES),
+        (Selector(groups=("gpu", "staff")), {"gids": (60,)}, Tri.YES),
+        (Selector(groups=("staff",)), {"gids": (1000, 60)}, Tri.NO),
+        (Selector(groups=("staff", "nobody-knows")), {"gids": (1000,)}, Tri.UNKNOWN),
+        (Selector(groups=("staff", "nobody-knows")), {"gids": (50,)}, Tri.YES),
+        (Selector(groups=("staff",)), {"gids": ()}, Tri.UNKNOWN),
+        (Selector(models=("*H200*",)), {}, Tri.YES),
+        (Selector(models=("*A100*",)), {}, Tri.NO),
+        (Selector(mig=False), {}, Tri.YES),
+        (Selector(mig=True), {}, Tri.NO),
     ],
 )
 def test_each_field(selector: Selector, overrides: dict[str, Any], answer: Tri) -> None:
@@ -66,5 +82,41 @@ def test_every_field_must_hold_and_no_beats_unknown() -> None:
 def test_unseen_gpu_is_unknown() -> None:
     """A GPU that was not seen is neither concerned nor not."""
     reading = a_process()
-    found = matches(Selector(gpus=(GPU_A,)), reading, None, lambda _p, _t: True, {})
-    assert found.answer is Tri.UNKNOWN
+    for selector in (Selector(gpus=(GPU_A,)), Selector(models=("*",)), Selector(mig=False)):
+        assert matches(selector, reading, None, LOOKUPS).answer is Tri.UNKNOWN
+        assert asks_gpu(selector)
+    assert not asks_gpu(Selector(uids=((0, 5),), exe=("/x",), unit=("a.service",)))
+
+
+@pytest.mark.parametrize(
+    ("mode", "wanted", "answer"),
+    [
+        (Known(value=True), True, Tri.YES),
+        (Known(value=True), False, Tri.NO),
+        (Unreadable("no rights"), True, Tri.UNKNOWN),
+        (Unreadable("no rights"), False, Tri.UNKNOWN),
+        (Absent("no such mode"), True, Tri.NO),
+        (Absent("no such mode"), False, Tri.YES),
+    ],
+)
+def test_mig_mode(mode: Reading[bool], wanted: bool, answer: Tri) -> None:  # noqa: FBT001 - a table's column
+    """A GPU that has no MIG mode is not in it; one that can't be asked is unknown."""
+    assert ask(Selector(mig=wanted), a_gpu(mig=mode)).answer is answer
+
+
+@pytest.mark.parametrize(
+    ("signs", "answer"),
+    [
+        (Known(DIGEST.lower()), Tri.YES),
+        (Known("00" * 32), Tri.NO),
+        (Unreadable("too large"), Tri.UNKNOWN),
+        (None, Tri.UNKNOWN),
+    ],
+)
+def test_the_digest_of_a_program(signs: Reading[str] | None, answer: Tri) -> None:
+    """Digests are compared whatever their case; one that was not made, or not asked for, is unknown."""
+    reading = a_process()
+    unread = Unreadable("not asked")
+    known = {} if signs is None else {reading.ref: ProgramSigns(unread, signs, unread)}
+    digest = digest_of(reading, a_snapshot(signs=known))
+    assert matches(Selector(sha256=(DIGEST,)), reading, None, LOOKUPS, digest).answer is answer

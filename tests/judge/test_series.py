@@ -19,11 +19,13 @@ from reclaimerd.judge.series import (
     extended,
     held_still,
     wants_freezers,
+    wants_signs,
     wants_utilisation,
 )
 from reclaimerd.judge.trend import PARTS, trend_of
 from reclaimerd.model.identity import GpuUuid
-from reclaimerd.model.policy import Policy, Rule, RuleKind
+from reclaimerd.model.policy import Policy, Rule, RuleKind, Selector
+from reclaimerd.model.process import ProgramSigns
 from reclaimerd.model.reading import Absent, Known, Unreadable
 from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.verdict import Ruling, Sustained
@@ -49,6 +51,7 @@ INTERVAL = 2.0
 MIB = 1024**2
 IDLE = a_rule("idle", kind=RuleKind.IDLE, idle_percent=5.0, window_seconds=WINDOW)
 GROWTH = a_rule("leak", kind=RuleKind.MEMORY_GROWTH, growth_bytes_per_second=MIB, window_seconds=WINDOW)
+MINER = a_rule("miner", kind=RuleKind.MINER, window_seconds=WINDOW)
 OLD = a_rule("old", kind=RuleKind.AGE, older_than_seconds=3600.0)
 KEY = (a_ref(), GPU_A, WINDOW)
 
@@ -155,18 +158,56 @@ def test_only_rules_that_look_back_cost_a_series() -> None:
 
 
 def test_what_the_looks_must_ask_goes_by_the_rules() -> None:
-    """Shares cost a call for each GPU: they are asked for idle rules alone; freezers for three kinds."""
+    """Shares cost a call for each GPU: only rules about idlers and miners ask for them."""
     asked = {
         rule.kind: (wants_utilisation(a_policy(rule)), wants_freezers(a_policy(rule)))
-        for rule in (a_rule(), IDLE, GROWTH, OLD)
+        for rule in (a_rule(), IDLE, GROWTH, OLD, MINER)
     }
     assert asked == {
         RuleKind.MEMORY: (False, False),
         RuleKind.IDLE: (True, True),
         RuleKind.MEMORY_GROWTH: (False, True),
         RuleKind.AGE: (False, True),
+        RuleKind.MINER: (True, True),
     }
     assert not wants_freezers(Policy())
+
+
+def test_programs_are_looked_at_for_miners_and_hashes_alone() -> None:
+    """A hash in any selector of any rule asks for it; nothing else does."""
+    digest = Selector(sha256=("ab" * 32,))
+    assert wants_signs(a_policy(a_rule(), MINER))
+    for rule in (a_rule(match=digest), a_rule(exempt=digest), a_rule(avoid=digest)):
+        assert wants_signs(a_policy(a_rule(), rule))
+    assert not wants_signs(a_policy(a_rule(match=Selector(users=("alice",))), IDLE, GROWTH, OLD))
+    assert not wants_signs(Policy())
+
+
+def test_a_thinned_series_keeps_the_lowest_share_and_the_last_known_io() -> None:
+    """For miners a pause counts, and a look that did not read the bytes forgets none."""
+
+    def points(*looks: tuple[int | None, int | None]) -> tuple[int | None, int | None]:
+        series = None
+        for index, (least, io_bytes) in enumerate(looks):
+            look = Point(MONO + index, MONO + index, GIB, least, 0, least, io_bytes)
+            series = extended(series, look, 1000.0, 10.0)
+        assert series is not None
+        assert len(series.points) == 1
+        return series.points[0].sm_least_percent, series.points[0].io_bytes
+
+    assert points((99, 10), (40, None), (98, 30)) == (40, 30)
+    assert points((99, 10), (98, None)) == (98, 10)
+    assert points((99, None), (None, None), (98, None)) == (None, None)
+
+
+def test_the_series_of_a_miner_rule_has_what_its_holder_read_and_wrote() -> None:
+    """The bytes stand in the point as read, and unread or unreadable ones are unknown."""
+    look = a_look(MONO, sm=97)
+    told = ProgramSigns(Known(77), Unreadable("x"), Unreadable("x"))
+    shut = replace(told, io_bytes=Unreadable("no permission"))
+    for signs, io_bytes in (({a_ref(): told}, 77), ({a_ref(): shut}, None), ({}, None)):
+        point = advance_series({}, replace(look, signs=signs), [MINER], INTERVAL)[KEY].points[0]
+        assert (point.sm_least_percent, point.io_bytes) == (97, io_bytes)
 
 
 @pytest.mark.parametrize(
@@ -361,7 +402,7 @@ def test_on_two_gpus_what_holds_on_one_holds() -> None:
     gpus = (a_gpu(GPU_A, processes=[a_row()]), a_gpu(gpu_b, used=0))
     holders = (a_holder(reading), a_holder(reading, gpu_b, used_bytes=Unreadable("lost")))
     look = a_snapshot(gpus=gpus, processes=[reading], holders=holders, frozen={100: Known(value=False)})
-    found = Watching(OLD).see(look).verdicts[0]
+    found = Watching(replace(OLD, large_jobs=True)).see(look).verdicts[0]
     assert (found.ruling, found.gpus) == (Ruling.RECLAIM, (GPU_A,))
     only_b = replace(look, holders=holders[1:])
     assert Watching(OLD).last(only_b)[0] is Ruling.UNDETERMINED
@@ -387,7 +428,7 @@ def test_who_works_on_another_gpu_is_not_idle(
 
     It is the process that would go. An open node of a GPU without a context says nothing.
     """
-    rule = replace(IDLE, match=replace(IDLE.match, **match))
+    rule = replace(IDLE, match=replace(IDLE.match, **match), large_jobs=True)
     found = Watching(rule).last(*[on_both(look, **other) for look in looks(WINDOW)])
     assert found[0] is ruling
     assert text in found[1]

@@ -5,9 +5,13 @@ from typing import Any
 
 import pytest
 
+from reclaimerd.judge.answers import Concerned
+from reclaimerd.judge.conditions import Holds, UnknownCondition, listed_of
 from reclaimerd.judge.evaluate import Evaluation, evaluate
+from reclaimerd.judge.held_conditions import Basis
 from reclaimerd.judge.series import Past
-from reclaimerd.judge.sharing import group_of
+from reclaimerd.judge.sharing import group_of, shared_answers
+from reclaimerd.judge.subjects import Subject
 from reclaimerd.model.identity import FileIdentity, GpuUuid
 from reclaimerd.model.policy import GpuSpan, Per, Policy, Rule, RuleKind, Selector, Threshold
 from reclaimerd.model.process import PF_EXITING, ProcessReading, WorkloadKind
@@ -23,6 +27,7 @@ from tests.builders import (
     a_holder,
     a_policy,
     a_process,
+    a_ref,
     a_row,
     a_rule,
     a_snapshot,
@@ -53,8 +58,8 @@ def host(*held: Held, at: float = MONO, gpu: GpuUuid = GPU_A) -> Snapshot:
 
 
 def judged(look: Snapshot, *rules: Rule) -> Evaluation:
-    """Return what one look makes of it."""
-    return evaluate(look, a_policy(*rules), (), CONTEXT)
+    """Return what one look makes of it, by rules that also take members of large workloads."""
+    return evaluate(look, a_policy(*(replace(one, large_jobs=True) for one in rules)), (), CONTEXT)
 
 
 def rulings(found: Evaluation) -> dict[int, Ruling]:
@@ -81,6 +86,17 @@ def test_the_sum_is_over_the_cap_and_the_largest_goes(rule: Rule) -> None:
     assert "(3 processes) holds 14.0 GiB, more than 10.0 GiB" in text_of(found, 102)
     assert text_of(found, 103).endswith("pid 102 goes first")
     assert taken(judged(host(member(101, 3), member(102, 6)), rule)) == []
+
+
+def test_one_that_can_not_be_read_is_unknown_to_a_sum() -> None:
+    """It is no part of any group, and makes no group's sum unknown."""
+    look = host(member(101, 12))
+    blind = Subject(a_ref(102), (a_holder(102),), None, None, "pid 102 can't be read: hung")
+    seen = Subject(a_ref(101), look.holders, look.processes[101], None, "")
+    asked = [(one, Concerned(one.rows)) for one in (blind, seen)]
+    answers = shared_answers(JOB, asked, Basis(look, listed_of(look), {}))
+    assert answers[a_ref(102)] == UnknownCondition("pid 102 can't be read: hung")
+    assert isinstance(answers[a_ref(101)], Holds)
 
 
 def test_equals_go_by_age_and_the_youngest_first() -> None:

@@ -7,6 +7,7 @@ import pytest
 from reclaimerd.judge.endings import drain_reason_of
 from reclaimerd.judge.gates import admit
 from reclaimerd.judge.steps import Wait, due_step
+from reclaimerd.model.drain import DrainCode, DrainReason
 from reclaimerd.model.identity import AttemptId, ProcessRef
 from reclaimerd.model.incident import (
     Actor,
@@ -27,7 +28,7 @@ from reclaimerd.model.snapshot import (
     DriverState,
     Snapshot,
 )
-from reclaimerd.model.step import DrainReason, Permit, ReasonKind, Refusal, Step
+from reclaimerd.model.step import Permit, ReasonKind, Refusal, Step
 from tests.builders import (
     MONO,
     a_busy_snapshot,
@@ -151,7 +152,9 @@ def test_the_plight_of_one_that_is_gone_keeps_nobody_waiting() -> None:
 def test_the_drain_reason_is_the_signatures_domain() -> None:
     """A stuck task's fault domain comes from where it is stuck."""
     found = drain_reason_of(a_killed_incident(), a_look(GRACE, a_plight(Leaving.STUCK_SPINNING)))
-    assert found == DrainReason(FaultDomain.DRIVER, f"pid {ME.ref.pid}: exiting, in uvm_spin_loop")
+    assert found == DrainReason(
+        FaultDomain.DRIVER, f"pid {ME.ref.pid}: exiting, in uvm_spin_loop", DrainCode.STUCK_EXIT
+    )
 
 
 def test_no_drain_for_what_is_not_judged_stuck() -> None:
@@ -197,7 +200,7 @@ def test_slow_or_our_own_trouble_is_no_reason(state: DriverState) -> None:
 def test_the_watch_is_capped_by_the_global_mode(mode: Mode) -> None:
     """Observe refuses the drain, dry run only says it, enforce asks."""
     incident = a_driver_incident()
-    reason = DrainReason(FaultDomain.DRIVER, "driver unresponsive for 900 s")
+    reason = DrainReason(FaultDomain.DRIVER, "driver unresponsive for 900 s", DrainCode.DRIVER_UNRESPONSIVE)
     context = a_context(policy=replace(a_policy(), mode=mode), snapshot=a_silent_look(), drain_reason=reason)
     answer = admit(a_step(incident, Stage.DRAIN, targets=()), incident, context)
     if mode is Mode.OBSERVE:

@@ -7,9 +7,9 @@ import pytest
 from reclaimerd.judge.evaluate import JudgeContext
 from reclaimerd.judge.trial import Trial, TrialRow, trial
 from reclaimerd.model.fault import FaultClass, StandingXid
+from reclaimerd.model.incident import Stage
 from reclaimerd.model.policy import (
     FaultRule,
-    ListedStage,
     Mode,
     Policy,
     RuleAction,
@@ -56,7 +56,7 @@ def test_what_holds_is_judged_as_if_it_went_on() -> None:
     assert (row.ruling, row.holds, row.decides) == (Ruling.RECLAIM, True, True)
     assert (row.for_seconds, row.readings) == (120.0, 10)
     assert row.text == f"holds 8.0 GiB, more than 4.0 GiB on {GPU_A}"
-    assert [one.stage for one in row.stages] == [ListedStage.SIGTERM, ListedStage.SIGKILL, ListedStage.DRAIN]
+    assert [one.stage for one in row.stages] == [Stage.SIGTERM, Stage.SIGKILL, Stage.DRAIN]
 
 
 def test_where_no_rule_holds_there_is_one_row() -> None:
@@ -113,7 +113,7 @@ def test_a_fault_rule_has_a_row_for_its_gpu() -> None:
     row = tried(policy, a_snapshot(), (XID,)).rows[0]
     assert (row.ref, row.gpus, row.rule) == (None, (GPU_A,), "mend")
     assert (row.ruling, row.holds, row.decides, row.for_seconds) == (Ruling.RECLAIM, True, True, 30.0)
-    assert [one.stage for one in row.stages] == [ListedStage.RESET, ListedStage.DRAIN]
+    assert [one.stage for one in row.stages] == [Stage.RESET, Stage.DRAIN]
     assert tried(policy, a_snapshot()).rows == ()
 
 

@@ -43,13 +43,14 @@ SETTINGS = AttributionSettings()
 
 
 def a_thief_rule(**fields: Any) -> Rule:
-    """Return an enforcing rule that holds at once."""
-    return a_rule("thief", **{"kind": RuleKind.UNALLOCATED, "above": Threshold(), **fields})
+    """Return an enforcing rule that holds at once, also for members of large workloads."""
+    kind = {"kind": RuleKind.UNALLOCATED, "above": Threshold(), "large_jobs": True}
+    return a_rule("thief", **{**kind, **fields})
 
 
 def judged(snapshot: Snapshot, *rules: Rule) -> Evaluation:
-    """Return the verdicts of one look."""
-    return evaluate(snapshot, a_policy(*rules), (), CONTEXT)
+    """Return the verdicts of one look, by rules that also take members of large workloads."""
+    return evaluate(snapshot, a_policy(*(replace(one, large_jobs=True) for one in rules)), (), CONTEXT)
 
 
 def ruling_on(evaluation: Evaluation, reading: ProcessReading) -> tuple[Ruling, str]:
@@ -196,6 +197,23 @@ def test_the_record_has_the_evidence_once() -> None:
         None, SETTINGS, THIEF, [GPU_A], with_list([THIEF], a_view(given("worker", REPLICA_A)))
     )
     assert evidence_lines(shared)[0].startswith(f"{GPU_A}: allocated: ")
+
+
+def test_how_it_came_by_the_gpu_is_evidence_and_never_the_verdict() -> None:
+    """What its runtime recorded stands in the record of one who took a GPU, and changes no answer."""
+    names = THIEF.workload.names
+    assert names is not None
+    grants = replace(names, grants=("NVIDIA_VISIBLE_DEVICES=all", "device nodes /dev/nvidia0"))
+    telling = replace(THIEF, workload=replace(THIEF.workload, names=grants))
+    for view, is_told in ((a_view(given("worker"), OTHERS), True), (a_view(given("worker", GPU_A)), False)):
+        before, after = (
+            allocations_for(a_thief_rule(), SETTINGS, one, [GPU_A], with_list([one], view))
+            for one in (THIEF, telling)
+        )
+        assert [answer.ruling for _, answer in before] == [answer.ruling for _, answer in after]
+        line = "its runtime's record: NVIDIA_VISIBLE_DEVICES=all; device nodes /dev/nvidia0"
+        assert (line in evidence_lines(after)) is is_told
+        assert line not in evidence_lines(before)
 
 
 def test_a_policys_namespaces_are_spared() -> None:
