@@ -16,7 +16,7 @@ check: export HYPOTHESIS_STORAGE_DIRECTORY := $(CACHE)/hypothesis
 help:
 	@echo "make demo    show the whole ladder on a simulated GPU host with real processes"
 	@echo "make check   format, lint, types, import floors, systemd unit, tests with their floors"
-	@echo "make docs    write docs/ladder.md, docs/reset.md and docs/reclaimctl.md anew from the code"
+	@echo "make docs    write docs/ladder.md, reset.md, policy.md and reclaimctl.md anew from the code"
 
 demo: environment
 	@$(BIN)/reclaimctl demo
@@ -35,6 +35,7 @@ check: packages development
 docs: environment
 	$(BIN)/python -c "from reclaimerd.judge.ladder import as_markdown; print(end=as_markdown())" > docs/ladder.md
 	$(BIN)/python -c "from reclaimerd.judge.reset_steps import as_markdown; print(end=as_markdown())" > docs/reset.md
+	$(BIN)/python -c "from reclaimerd.config.reference import as_markdown; print(end=as_markdown())" > docs/policy.md
 	$(BIN)/reclaimctl manual > docs/reclaimctl.md
 
 environment:

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from reclaimerd.host.grant_text import grants_of_bundle, grants_of_docker
+from reclaimerd.host.owner_text import SPARE_ANNOTATION, mark_of
 from reclaimerd.host.proc_text import printable
 from reclaimerd.model.process import WorkloadNames
 
@@ -35,6 +37,9 @@ _SLICE_PATH = re.compile(r"(?P<slice>[^:/]+\.slice):(?P<prefix>[^:/]*):(?P<name>
 _STEPD = re.compile(r"slurmstepd: \[(?P<job>\d{1,10})\.[^\]\s]{1,32}\]")
 _USER = re.compile(r"UserId=(?:(?P<value>[^\s(]{1,64})\(\d{1,10}\)(?!\S))?")
 _PARTITION = re.compile(r"Partition=(?:(?P<value>\S{1,256})(?!\S))?")
+_ACCOUNT = re.compile(r"(?<!\S)Account=(?:(?P<value>\S{1,256})(?!\S))?")
+_HOSTS = re.compile(r"(?<!\S)NumNodes=(?:(?P<value>\d{1,6})(?!\S))?")
+_NO_ACCOUNT = "(null)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +55,27 @@ class ContainerRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class _Bundle:
+    """An OCI bundle's annotations, where it puts the container, and how it lets it at GPUs."""
+
+    notes: dict[str, str]
+    place: str
+    grants: tuple[str, ...]
+
+    def record(self, names: WorkloadNames) -> ContainerRecord:
+        """Return its record with these names, and with the pod's own mark where the runtime passes it on."""
+        mark = mark_of(self.notes.get(SPARE_ANNOTATION))
+        return ContainerRecord(replace(names, spare_mark=mark, grants=self.grants), cgroup_path=self.place)
+
+
+@dataclass(frozen=True, slots=True)
 class JobOwner:
-    """Whose job it is, and in which partition; None where the answer is not plain."""
+    """Whose job it is, in which partition and account, on how many hosts; None where it is not plain."""
 
     user: str | None = None
     partition: str | None = None
+    account: str | None = None
+    hosts: int | None = None
 
 
 def parse_containerd_config(text: str) -> ContainerRecord | None:
@@ -62,7 +83,7 @@ def parse_containerd_config(text: str) -> ContainerRecord | None:
     bundle = _bundle(text)
     if bundle is None:
         return None
-    notes, place = bundle
+    notes = bundle.notes
     names = WorkloadNames(
         namespace=_name(notes.get(f"{_CRI}sandbox-namespace")),
         pod=_name(notes.get(f"{_CRI}sandbox-name")),
@@ -70,7 +91,7 @@ def parse_containerd_config(text: str) -> ContainerRecord | None:
         container=_name(notes.get(f"{_CRI}container-name")) or _name(notes.get(_NERDCTL_NAME)),
         image=_name(notes.get(f"{_CRI}image-name"), _MOST_IMAGE),
     )
-    return ContainerRecord(names, cgroup_path=place)
+    return bundle.record(names)
 
 
 def parse_crio_config(text: str) -> ContainerRecord | None:
@@ -78,9 +99,8 @@ def parse_crio_config(text: str) -> ContainerRecord | None:
     bundle = _bundle(text)
     if bundle is None:
         return None
-    notes, place = bundle
-    labels = _texts(_object(notes.get(_CRIO_LABELS, "")))
-    return ContainerRecord(_kubelets(labels, _name(notes.get(_CRIO_IMAGE), _MOST_IMAGE)), cgroup_path=place)
+    labels = _texts(_object(bundle.notes.get(_CRIO_LABELS, "")))
+    return bundle.record(_kubelets(labels, _name(bundle.notes.get(_CRIO_IMAGE), _MOST_IMAGE)))
 
 
 def parse_docker_config(text: str) -> ContainerRecord | None:
@@ -91,6 +111,7 @@ def parse_docker_config(text: str) -> ContainerRecord | None:
     config = record.get("Config")
     config = config if isinstance(config, dict) else {}
     names = _kubelets(_texts(config.get("Labels")), _name(config.get("Image"), _MOST_IMAGE))
+    names = replace(names, grants=grants_of_docker(config))
     own = record.get("Name")
     if names.container is None and isinstance(own, str):
         names = replace(names, container=_name(own.removeprefix("/")))
@@ -122,18 +143,24 @@ def parse_stepd_job(cmdline: str) -> str | None:
 
 
 def parse_job(text: str, job_id: str) -> JobOwner:
-    """Return user and partition from `scontrol show job ID`.
+    """Return whose job it is from `scontrol show job ID`.
 
     A job's name and comment are its owner's words and stand in the same text, with line ends if he
     likes: a field that shows two values, or one in another form, is not known.
     """
     if f"JobId={job_id} " not in f"{text} ":
         return JobOwner()
-    return JobOwner(_only_value(_USER, text), _only_value(_PARTITION, text))
+    account, hosts = only_value(_ACCOUNT, text), only_value(_HOSTS, text)
+    return JobOwner(
+        only_value(_USER, text),
+        only_value(_PARTITION, text),
+        None if account == _NO_ACCOUNT else account,
+        None if hosts is None else int(hosts),
+    )
 
 
-def _only_value(field: re.Pattern[str], text: str) -> str | None:
-    """Return a field's value if every place that looks like the field has this one."""
+def only_value(field: re.Pattern[str], text: str) -> str | None:
+    """Return a field's value (the group `value`) if every place that looks like the field has this one."""
     values = {found["value"] for found in field.finditer(text)}
     value = values.pop() if len(values) == 1 else None
     return None if value is None else printable(value)
@@ -155,14 +182,15 @@ def _slices(name: str) -> Iterator[str]:
         yield "-".join(parts[:depth]) + ".slice"
 
 
-def _bundle(text: str) -> tuple[dict[str, str], str] | None:
-    """Return an OCI bundle's annotations, and where it puts the container; None when it is no bundle."""
+def _bundle(text: str) -> _Bundle | None:
+    """Return what an OCI bundle's config says in any runtime's words; None when it is no bundle."""
     config = _object(text)
     if config is None or not isinstance(config.get("ociVersion"), str):
         return None
     linux = config.get("linux")
     place = linux.get("cgroupsPath") if isinstance(linux, dict) else None
-    return _texts(config.get("annotations")), _cgroup_path(place) if isinstance(place, str) else ""
+    path = _cgroup_path(place) if isinstance(place, str) else ""
+    return _Bundle(_texts(config.get("annotations")), path, grants_of_bundle(config))
 
 
 def _kubelets(labels: Mapping[str, str], image: str | None) -> WorkloadNames:
@@ -173,7 +201,7 @@ def _kubelets(labels: Mapping[str, str], image: str | None) -> WorkloadNames:
         pod_uid=_uid(labels.get("io.kubernetes.pod.uid")),
         container=_name(labels.get("io.kubernetes.container.name")),
         image=image,
-        labels=_bounded(labels),
+        labels=bounded_labels(labels),
     )
 
 
@@ -186,7 +214,7 @@ def _uid(value: object) -> str | None:
     return value if isinstance(value, str) and _UID.fullmatch(value) else None
 
 
-def _bounded(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def bounded_labels(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return labels by key, without kubelet's own and those that are too long or past the bound."""
     kept: list[tuple[str, str]] = []
     left = _MOST_LABEL_TEXT

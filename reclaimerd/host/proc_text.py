@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass
 
 _SIGKILL_BIT = 0x100
+MOST_GROUPS = 4096
+"""A process may have 65,536 (limits.h, NGROUPS_MAX), and each look would carry them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,9 @@ class StatusText:
     core_dumping: bool
     tracer_pid: int
     vm_rss_bytes: int | None
+    ppid: int = 0
+    groups: tuple[int, ...] = ()
+    """Supplementary groups, at most MOST_GROUPS of them: the kernel sorts them, the lowest stay."""
 
     @property
     def kill_pending(self) -> bool:
@@ -110,6 +115,8 @@ def parse_status(text: str) -> StatusText:
             core_dumping=_value(text, "\nCoreDumping:", "0").strip() == "1",
             tracer_pid=int(_value(text, "\nTracerPid:")),
             vm_rss_bytes=int(rss.split()[0]) * 1024 if rss else None,
+            ppid=int(_value(text, "\nPPid:", "0")),
+            groups=tuple(map(int, _value(text, "\nGroups:", "").split(maxsplit=MOST_GROUPS)[:MOST_GROUPS])),
         )
     except (ValueError, IndexError) as fault:
         raise ValueError(f"not a status file: {printable(text[:80])!r}") from fault

@@ -78,7 +78,7 @@ def names_of(record: ContainerRecord, place: ContainerPlace) -> WorkloadNames | 
         last = record.cgroup_path.rpartition("/")[2]
         if not record.container_id and place.container_id not in last:
             return None
-        return replace(record.names, namespace=None, pod=None, pod_uid=None)
+        return replace(record.names, namespace=None, pod=None, pod_uid=None, spare_mark="")
     by_uid = record.names.pod_uid
     if by_uid is not None and by_uid != place.pod_uid:
         return None

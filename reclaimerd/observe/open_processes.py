@@ -5,6 +5,7 @@ fails, also when its pid is another's by then. Each read asks the kernel anew an
 of the process itself. For the procfs worker alone: any of these reads may hang.
 """
 
+import errno
 import os
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -33,10 +34,15 @@ class OpenProcess:
 
 
 def open_process(root: bytes, pid: int) -> OpenProcess:
-    """Open a process below `root`; raises ProcessLookupError when it is gone, else OSError."""
+    """Open a process below `root`; raises ProcessLookupError when it is gone, else OSError.
+
+    A folder on another file system than `root` is nobody's: somebody mounted over it (PermissionError).
+    """
     opened: list[int] = []
     try:
         opened.append(os.open(root + b"%d" % pid, _READ | os.O_DIRECTORY))
+        if os.fstat(opened[0]).st_dev != os.stat(root).st_dev:  # noqa: PTH116  # a byte path
+            raise PermissionError(errno.EACCES, "something is mounted over its entry in /proc")
         opened.extend(
             os.open(name, _READ, dir_fd=opened[0]) for name in (f"task/{pid}/stat", "status", "cgroup")
         )

@@ -14,7 +14,7 @@ from reclaimerd.observe.worker_link import CpuTime, Link, Pending
 
 EACH_SECONDS = 0.2
 FORGET_AFTER_SECONDS = 60.0
-SEARCHES = frozenset({"scan", "kernel", "kernel_scan", "kernel_facts"})
+SEARCHES = frozenset({"scan", "kernel", "kernel_scan", "kernel_facts", "signs"})
 """Questions whose answer says which process it is at, and that can be asked again without that one."""
 _EXTENSIONS = 4
 _WORKING_SHARE = 0.25

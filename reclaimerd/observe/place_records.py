@@ -7,14 +7,16 @@ cgroup path before.
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from reclaimerd.host.wire import to_wire
+from reclaimerd.host.wire import Decoder, to_wire
 from reclaimerd.model.process import WorkloadNames
 from reclaimerd.observe.container_names import ContainerPlace, read_container_names
 from reclaimerd.observe.side_thread import SideThread
+from reclaimerd.observe.slurm_host import SlurmPlaces, read_slurm_host
 from reclaimerd.observe.slurm_places import read_job_id, read_program
 
 ASIDE_SECONDS = 0.5
 """How long a disk may keep the worker, once: while that reading hangs no other is begun."""
+_PLACES: Decoder[SlurmPlaces] = Decoder(SlurmPlaces)
 
 
 class PlaceRecords:
@@ -26,20 +28,26 @@ class PlaceRecords:
         self._aside = SideThread()
 
     def answer(self, op: str, args: Mapping[str, object]) -> list[dict[str, object]]:
-        """Return the parts of one answer: of `names` one for each that was asked, of `scontrol` one.
+        """Return the parts of one answer: of `names` one for each that was asked, else one.
 
         Raises ValueError for a question that makes no sense.
         """
         match op, args.get("root"), args.get("asked"):
             case "scontrol", str(root), _:
-                return [{"program": self._aside.call(lambda: read_program(Path(root)), ASIDE_SECONDS) or ""}]
+                named = str(args.get("named") or "")
+                found = self._aside.call(lambda: read_program(Path(root), named), ASIDE_SECONDS)
+                return [{"program": found or ""}]
+            case "slurm", str(_), _:
+                places = _PLACES.from_object(args)
+                host = self._aside.call(lambda: read_slurm_host(places), ASIDE_SECONDS)
+                return [{"slurm": None if host is None else to_wire(host)}]
             case "names", str(root), list(rows):
                 asked = [_row(row) for row in rows]
-                found = self._aside.call(
+                names = self._aside.call(
                     lambda: [_read_names(row, Path(root)) for row in asked], ASIDE_SECONDS
                 )
-                told = [None] * len(asked) if found is None else found
-                return [{"names": None if names is None else to_wire(names)} for names in told]
+                told = [None] * len(asked) if names is None else names
+                return [{"names": None if one is None else to_wire(one)} for one in told]
         raise ValueError(f"names: {op!r} makes no sense with these arguments")
 
 

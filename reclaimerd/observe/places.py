@@ -33,6 +33,8 @@ MOST_ASKED = 64
 _ANSWER_SECONDS = 1.0
 _MOST_REMEMBERED = 4096
 _NAMES = Decoder(WorkloadNames)
+_OWNERS = ("user", "partition", "account", "hosts")
+"""Names that a job's controller tells."""
 
 _Key = tuple[str, str, str]
 """A workload: hierarchy, cgroup directory, container."""
@@ -47,9 +49,12 @@ class _Known:
 
 
 class Places:
-    """Names workloads, and remembers them; `root` is where the runtimes' records lie."""
+    """Names workloads, and remembers them; `root` is where the runtimes' records lie.
 
-    __slots__ = ("_clock", "_known", "_lives", "_owners", "_procfs", "_root")
+    `scontrol` is the path that the policy names, "" where it names none.
+    """
+
+    __slots__ = ("_clock", "_known", "_lives", "_owners", "_procfs", "_root", "_scontrol")
 
     def __init__(
         self,
@@ -58,8 +63,10 @@ class Places:
         root: Path = Path("/"),
         *,
         patience_seconds: float = 0.0,
+        scontrol: Callable[[], str] = str,
     ) -> None:
         self._procfs = procfs
+        self._scontrol = scontrol
         self._clock = clock
         self._root = root
         self._owners = JobOwners(self._find_scontrol, clock, patience_seconds=patience_seconds)
@@ -130,11 +137,13 @@ class Places:
         if known is None or known.names is None:
             return workload
         before = workload.names or WorkloadNames()
-        return replace(workload, names=replace(known.names, user=before.user, partition=before.partition))
+        owner = {name: getattr(before, name) for name in _OWNERS}
+        return replace(workload, names=replace(known.names, **owner))
 
     async def _find_scontrol(self) -> str:
         """Return the path of a scontrol that is root's alone, "" when there is none."""
-        answer = await self._procfs.ask("scontrol", {"root": str(self._root)}, answer_within=_ANSWER_SECONDS)
+        args = {"root": str(self._root), "named": self._scontrol()}
+        answer = await self._procfs.ask("scontrol", args, answer_within=_ANSWER_SECONDS)
         match answer:
             case Answered(parts=({"program": str(program)}, *_)):
                 return program
@@ -164,9 +173,10 @@ def _key(workload: Workload) -> _Key:
 
 
 def _with_owner(workload: Workload, owners: Mapping[str, JobOwner]) -> Workload:
-    """Return a job's workload with its user and partition, if they are known."""
+    """Return a job's workload with its user, partition, account and hosts, if they are known."""
     names = workload.names
     owner = owners.get(names.job_id or "") if names is not None else None
     if names is None or owner is None or owner.user is None:
         return workload
-    return replace(workload, names=replace(names, user=owner.user, partition=owner.partition))
+    told = {name: getattr(owner, name) for name in _OWNERS}
+    return replace(workload, names=replace(names, **told))

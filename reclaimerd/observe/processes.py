@@ -119,7 +119,7 @@ class ProcessReader:
             opened = open_process(self._root, pid)
         except ProcessLookupError:
             if self._root == PROC and lives(pid):
-                raise PermissionError(errno.EACCES, "it lives, and /proc hides it (hidepid)") from None
+                raise PermissionError(errno.EACCES, "it lives, and /proc hides it") from None
             raise
         try:
             look = self._look(opened, pid, whole=whole)
@@ -161,6 +161,7 @@ class ProcessReader:
             cgroup=cgroup,
             workload=workload,
             resident_bytes=status.vm_rss_bytes or 0,
+            gids=tuple(dict.fromkeys((status.gids[0], *status.groups))),
         )
         return ProcessLook(reading, nodes)
 

@@ -18,7 +18,8 @@ from reclaimerd.observe.recent import Recent
 from reclaimerd.observe.units import RunPort
 
 PROGRAMS = ("usr/bin/scontrol", "usr/local/bin/scontrol", "opt/slurm/bin/scontrol")
-"""Where scontrol is looked for, below the root."""
+DAEMONS = ("usr/sbin/slurmd", "usr/local/sbin/slurmd", "opt/slurm/sbin/slurmd")
+"""Where scontrol and slurmd are looked for, below the root."""
 ASK_SECONDS = 5.0
 AGAIN_SECONDS = 60.0
 """How long no answer stands, and how long an answer outlives the last sight of its job."""
@@ -68,9 +69,12 @@ def _read_step_jobs(step: Path, proc: Path) -> list[str]:
     return found
 
 
-def read_program(root: Path = Path("/")) -> str:
-    """Return scontrol's path if it is root's alone, "" when there is none."""
-    for name in PROGRAMS:
+def read_program(root: Path = Path("/"), named: str = "", known: Sequence[str] = PROGRAMS) -> str:
+    """Return the path of a program if it is root's alone, "" when there is none.
+
+    `named` is the one that the policy names (absolute, below the root); then no other is looked for.
+    """
+    for name in (named.lstrip("/"),) if named else known:
         if refuse_unsafe(root / name) is None:
             return str(root / name)
     return ""

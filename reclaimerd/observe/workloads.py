@@ -9,7 +9,7 @@ path does not say (a pod's name, a job's user) is not asked here: see `observe.p
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from reclaimerd.host.proc_text import CgroupLine, parse_cgroup, printable
@@ -29,8 +29,8 @@ _HEX = "[0-9a-f]"
 _UID = rf"{_HEX}{{8}}(?:[-_]{_HEX}{{4}}){{3}}[-_]{_HEX}{{12}}|{_HEX}{{32}}"
 _ID = rf"{_HEX}{{64}}"
 _RUNTIME = "cri-containerd|crio|docker|libpod-payload|libpod|nerdctl|containerd"
-_POD = re.compile(rf"(?:[^:]*-)?pod(?P<uid>{_UID})(?:\.slice)?(?::(?:{_RUNTIME}):(?P<cid>{_ID}))?")
-_CONTAINER = re.compile(rf"(?:(?:{_RUNTIME})[-:])?(?P<cid>{_ID})(?:\.scope)?")
+_POD = re.compile(rf"(?:[^:]*-)?pod(?P<uid>{_UID})(?:\.slice)?(?::(?P<runtime>{_RUNTIME}):(?P<cid>{_ID}))?")
+_CONTAINER = re.compile(rf"(?:(?P<runtime>{_RUNTIME})[-:])?(?P<cid>{_ID})(?:\.scope)?")
 _MONITOR = re.compile(rf"(?:crio|libpod)-conmon-{_ID}(?:\.scope)?|lxc\.monitor(?:\..+)?")
 _SLURM_SCOPE = re.compile(r"(?:.+_)?slurmstepd\.scope")
 _SLURM_JOB = re.compile(r"job_(?P<job>\d+)|(?P<sluid>s[0-9A-HJKMNP-TV-Z]{13})")
@@ -43,13 +43,16 @@ _USER = re.compile(r"user-(?P<uid>\d+)\.slice")
 _SESSION = re.compile(r"session-(?P<session>.+)\.scope")
 _ESCAPE = re.compile(r"\\x([0-9a-f]{2})")
 _DELETED = " (deleted)"
+_DOCKERS_OWN = "docker"
+"""The directory below which Docker's cgroupfs driver names containers by their bare ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Boundary:
     """A boundary at component `depth` (counted from 1); kind UNIT is a runtime's own monitor.
 
-    `inner_id` is the container that the next directory down is, and `names` what the path itself says.
+    `inner_id` is the container that the next directory down is, `runtime` the word for what made the
+    container, and `names` what the path itself says.
     """
 
     kind: WorkloadKind
@@ -58,6 +61,7 @@ class _Boundary:
     container_id: str = ""
     inner_id: str = ""
     names: WorkloadNames | None = None
+    runtime: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +152,7 @@ def _as_workload(place: _Place, boundary: _Boundary, *, trusted: bool) -> Worklo
         container_id=boundary.container_id if trusted else "",
         trusted=trusted,
         names=boundary.names if trusted else None,
+        runtime=boundary.runtime.removesuffix("-payload") if trusted and boundary.container_id else "",
     )
 
 
@@ -170,23 +175,27 @@ def _boundary_at(parts: tuple[str, ...], depth: int) -> _Boundary | None:
     if pod is not None:
         if depth < len(parts) and _MONITOR.fullmatch(parts[depth]):
             return _Boundary(WorkloadKind.UNIT, f"monitor {parts[depth]}", depth + 1)
-        inner = next(_container_ids(parts[depth:]), "")
-        names = WorkloadNames(pod_uid=pod["uid"].replace("_", "-"))
-        name = f"pod {pod['uid'][:8]}…"
-        return _Boundary(WorkloadKind.POD, name, depth, pod["cid"] or "", inner_id=inner, names=names)
+        inner, runtime = _container_in(parts[depth:])
+        return _Boundary(
+            WorkloadKind.POD,
+            f"pod {pod['uid'][:8]}…",
+            depth,
+            pod["cid"] or "",
+            inner_id=inner,
+            names=WorkloadNames(pod_uid=pod["uid"].replace("_", "-")),
+            runtime=pod["runtime"] or runtime,
+        )
     container = _CONTAINER.fullmatch(part)
     if container is not None:
-        cid = container["cid"]
-        return _Boundary(WorkloadKind.CONTAINER, f"container {cid[:12]}…", depth, cid)
+        cid, runtime = container["cid"], container["runtime"] or (above if above == _DOCKERS_OWN else "")
+        return _Boundary(WorkloadKind.CONTAINER, f"container {cid[:12]}…", depth, cid, runtime=runtime)
     return _job_at(part, above, depth) or _machine_at(parts, part, above, depth)
 
 
-def _container_ids(parts: tuple[str, ...]) -> Iterator[str]:
-    """Yield the container that a pod's next directory is; deeper names are the container's own."""
-    if parts:
-        found = _CONTAINER.fullmatch(parts[0])
-        if found is not None:
-            yield found["cid"]
+def _container_in(parts: tuple[str, ...]) -> tuple[str, str]:
+    """Return the container that a pod's next directory is, and its runtime; deeper names are its own."""
+    found = _CONTAINER.fullmatch(parts[0]) if parts else None
+    return ("", "") if found is None else (found["cid"], found["runtime"] or "")
 
 
 def _job_at(part: str, above: str, depth: int) -> _Boundary | None:

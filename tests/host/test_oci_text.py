@@ -182,6 +182,14 @@ def test_a_jobs_user_and_partition() -> None:
     assert parse_job("slurm_load_jobs error: Invalid job id specified\n", "3385") == JobOwner()
 
 
+def test_a_jobs_account_and_hosts_are_told() -> None:
+    """No account is none; hosts that are given twice are not known: a job might be larger than it says."""
+    text = "JobId=5 JobName=x\n   Nice=0 Account={account} QOS=(null)\n   NumNodes=2 NumCPUs=4\n"
+    assert parse_job(text.format(account="lab"), "5") == JobOwner(account="lab", hosts=2)
+    assert parse_job(text.format(account="(null)"), "5").account is None
+    assert parse_job(text.format(account="lab").replace("=x", "=x NumNodes=1"), "5").hosts is None
+
+
 @pytest.mark.parametrize(
     ("name", "comment"),
     [

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclaimerd.host.proc_text import (
+    MOST_GROUPS,
     CgroupLine,
     mask_secrets,
     parse_cgroup,
@@ -63,6 +64,18 @@ def test_our_own_files_are_read_as_the_system_says() -> None:
     assert status.vm_rss_bytes > 1 << 20
     assert not status.kill_pending
     assert not status.core_dumping
+
+
+def test_groups_and_parent_are_read_and_a_flood_of_groups_is_cut() -> None:
+    """Ours as the system says; of 65,536 groups the lowest stay; a text without the line has none."""
+    text = Path("/proc/self/status").read_text(encoding="utf-8")
+    status = parse_status(text)
+    assert (status.ppid, sorted(status.groups)) == (os.getppid(), sorted(os.getgroups()))
+    head, line, tail = text.partition("\nGroups:")
+    rest = tail[tail.index("\n") :]
+    many = " ".join(map(str, range(65_536)))
+    assert parse_status(f"{head}{line}\t{many} {rest}").groups == tuple(range(MOST_GROUPS))
+    assert parse_status(head + rest).groups == ()
 
 
 def test_a_status_without_memory_and_with_a_pending_kill_is_read_so() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from reclaimerd.host.wire import Decoder, to_json, to_wire
 from reclaimerd.model.audit_record import AuditEntry
+from reclaimerd.model.drain import DrainRequest
 from reclaimerd.model.identity import DeviceNumber, FileIdentity, GpuUuid, ProcessRef
 from reclaimerd.model.incident import Incident, Outcome, Stage, Target
 from reclaimerd.model.ledger import Ledger
@@ -28,7 +29,7 @@ from reclaimerd.model.snapshot import (
     GpuMemory,
     HostGpus,
 )
-from reclaimerd.model.step import DrainRequest, Permit, Reason, Refusal
+from reclaimerd.model.step import Permit, Reason, Refusal
 from reclaimerd.model.verdict import Verdict
 from tests.builders import a_process
 

@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,6 +61,29 @@ def test_each_runtimes_record_names_pod_and_container(tmp_path: Path, folder: st
     write_record(tmp_path, folder, C, content)
     assert shown(read_container_names(IN_POD, tmp_path)) == ("ml", "train-0", "train")
     assert read_container_names(ContainerPlace("00" * 32, POD, U), tmp_path) is None
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(("folder", "config"), [(CONTAINERD, containerd_config(U)), (CRIO, crio_config(U))])
+def test_a_pods_own_mark_and_how_it_came_by_a_gpu_are_told(
+    tmp_path: Path, folder: str, config: dict[str, Any]
+) -> None:
+    """The annotation where the runtime passes it on; of the environment only what NVIDIA's toolkit reads."""
+    config["annotations"]["reclaimerd.io/spare"] = "till friday"
+    config["process"] = {"env": ["NVIDIA_VISIBLE_DEVICES=all", "API_TOKEN=hush"]}
+    write_record(tmp_path, folder, C, config)
+    names = read_container_names(IN_POD, tmp_path)
+    assert names is not None
+    assert (names.spare_mark, names.grants) == ("till friday", ("NVIDIA_VISIBLE_DEVICES=all",))
+    assert "hush" not in repr(names)
+
+
+def test_a_container_in_no_pod_bears_no_pods_mark() -> None:
+    """Any image may carry an annotation."""
+    record = ContainerRecord(WorkloadNames(container="web", spare_mark="yes", grants=("x",)), C)
+    names = names_of(record, PLAIN)
+    assert names is not None
+    assert (names.spare_mark, names.grants) == ("", ("x",))
 
 
 @pytest.mark.root

@@ -55,6 +55,14 @@ def test_ourselves_are_read_as_the_system_says() -> None:
         assert not reading.whole
 
 
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may choose its groups")
+def test_a_process_is_in_its_real_group_and_its_supplementary_ones() -> None:
+    """Each once, and none that is only its effective group: that one it could have borrowed."""
+    with script("\nos.setgroups([27, 44])\nos.setresgid(27, 100, 100)\n" + SLEEP) as pid:
+        assert look(pid).reading.gids == (27, 44)
+
+
 @pytest.mark.parametrize("name", ["a b", "x) Z 1 (y", "new\nline", ") R 1 1", "\x1b[31mred"])
 def test_a_hostile_name_changes_no_field_and_is_shown_escaped(name: str) -> None:
     """A name with spaces, brackets, newlines or controls moves nothing and prints harmlessly."""

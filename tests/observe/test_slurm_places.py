@@ -23,7 +23,10 @@ STATUS = (
     "Name:\tslurmstepd\nTgid:\t7\nNSpid:\t7\nTracerPid:\t0\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n"
     "Gid:\t0\t0\t0\t0\nThreads:\t1\nSigPnd:\t0\nShdPnd:\t0\n"
 )
-ANSWER = "JobId={job} JobName=x\n   UserId=alice(1000) GroupId=g(1)\n   Partition=gpu AllocNode:Sid=a:1\n"
+ANSWER = (
+    "JobId={job} JobName=x\n   UserId=alice(1000) GroupId=g(1)\n   Nice=0 Account=lab QOS=(null)\n"
+    "   Partition=gpu AllocNode:Sid=a:1\n   NumNodes=2 NumCPUs=4\n"
+)
 
 
 class Tree:
@@ -132,7 +135,7 @@ class Controller:
         return JobOwners(self.find, lambda: self.now, patience_seconds=patience, run=self.run)
 
 
-ALICE = JobOwner("alice", "gpu")
+ALICE = JobOwner("alice", "gpu", "lab", 2)
 
 
 def test_a_job_is_asked_for_once_while_it_is_seen() -> None:

@@ -198,6 +198,38 @@ def test_each_form_shows_its_outermost_boundary(text: str, expected: Expected) -
     assert (found.kind, found.name, found.path, found.controller, found.container_id) == expected
 
 
+@pytest.mark.parametrize(
+    ("path", "runtime"),
+    [
+        (f"/kubepods.slice/kubepods-pod{U_}.slice/cri-containerd-{C}.scope", "cri-containerd"),
+        (f"/kubepods.slice/kubepods-pod{U_}.slice/crio-{C}.scope", "crio"),
+        (f"/kubepods.slice/kubepods-pod{U_}.slice/docker-{C}.scope", "docker"),
+        (f"/system.slice/kubepods-burstable-pod{U_}.slice:cri-containerd:{C}", "cri-containerd"),
+        (f"/kubepods/burstable/pod{U}/{C}", ""),
+        (f"/kubepods/burstable/pod{U}", ""),
+        (f"/system.slice/docker-{C}.scope", "docker"),
+        (f"/docker/{C}", "docker"),
+        (f"/machine.slice/libpod-{C}.scope", "libpod"),
+        (f"/machine.slice/libpod-payload-{C}.scope", "libpod"),
+        (f"/system.slice/nerdctl-{C}.scope", "nerdctl"),
+        (f"/default/{C}", ""),
+        ("/system.slice/docker.service", ""),
+    ],
+)
+def test_the_word_for_the_runtime_is_in_the_path(path: str, runtime: str) -> None:
+    """Where the path names what made the container; a bare id, or no container at all, says nothing."""
+    assert workload_of(f"0::{path}\n", everything).runtime == runtime
+
+
+def test_a_runtime_that_root_did_not_name_is_none() -> None:
+    """Neither of an untrusted path, nor of a container in a pod whose directory is not root's."""
+    pod = f"/kubepods.slice/kubepods-pod{U_}.slice"
+    inside = workload_of(f"0::{pod}/crio-{C}.scope\n", all_but(pod))
+    assert (inside.kind, inside.runtime, inside.container_id) == (WorkloadKind.POD, "", "")
+    assert workload_of(f"0::/docker/{C}\n", all_but("/")).runtime == ""
+    assert workload_of(f"0::/user.slice/docker/{C}\n", everything).runtime == ""
+
+
 CASES: list[tuple[str, str, tuple[str, str, str]]] = [
     (
         "C84",

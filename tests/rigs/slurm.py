@@ -1,4 +1,4 @@
-"""A real Slurm of one node on loopback: munged, slurmctld and slurmd of our own, ended with the block.
+"""A real Slurm of one node or more on loopback: munged, slurmctld, slurmd of our own, ended with the block.
 
 Own socket, key, ports and folders: another Slurm on the machine is not touched. Root only.
 """
@@ -6,12 +6,14 @@ Own socket, key, ports and folders: another Slurm on the machine is not touched.
 import os
 import secrets
 import shutil
+import signal
 import socket
+import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from reclaimerd.observe.peers import cgroup_root
@@ -19,8 +21,13 @@ from tests.rigs.simulated import wait_until
 
 NODE = "gpu01"
 SCONTROL = "/usr/bin/scontrol"
-_DAEMONS = ("/usr/sbin/munged", "/usr/sbin/slurmctld", "/usr/sbin/slurmd", SCONTROL, "/usr/bin/sbatch")
+SQUEUE = "/usr/bin/squeue"
+SINFO = "/usr/bin/sinfo"
+SLURMD = "/usr/sbin/slurmd"
+_DAEMONS = ("/usr/sbin/munged", "/usr/sbin/slurmctld", SLURMD, SCONTROL, SQUEUE, "/usr/bin/sbatch")
 _END_SECONDS = 10.0
+_NOBODYS_MAJOR = 240
+"""For local and experimental use (the kernel's devices.txt): no driver of a GPU's."""
 _CONF = """
 ClusterName=rt
 SlurmctldHost={host}(127.0.0.1)
@@ -41,10 +48,17 @@ ProctrackType=proctrack/cgroup
 TaskPlugin=task/cgroup
 MpiDefault=none
 KillWait=1
+MessageTimeout=2
+UnkillableStepTimeout=10
 ReturnToService=2
-NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={slurmd_port} CPUs=1 State=UNKNOWN
-PartitionName=short Nodes={node} Default=YES State=UP
+SlurmdParameters=config_overrides
+{gres}
+NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={slurmd_port} CPUs=4 State=UNKNOWN {gpus}
+{more}
+PartitionName=short Nodes={nodes} Default=YES State=UP
+{settings}
 """
+_GRES = "GresTypes=gpu\nSelectType=select/cons_tres\nSelectTypeParameters=CR_CPU"
 
 
 def why_unavailable() -> str:
@@ -62,6 +76,9 @@ class Slurm:
     folder: Path
     environment: Mapping[str, str]
     controller: "subprocess.Popen[bytes]"
+    nodes: tuple[str, ...] = (NODE,)
+    start: "Callable[..., subprocess.Popen[bytes]]" = subprocess.Popen
+    later_controllers: "list[subprocess.Popen[bytes]]" = field(default_factory=list)
 
     def run(self, *words: str) -> str:
         """Run one of its commands to its end and return what it printed."""
@@ -69,7 +86,7 @@ class Slurm:
             words, env=dict(self.environment), capture_output=True, check=True, timeout=30, text=True
         ).stdout
 
-    def submit(self, command: str, *, uid: int) -> str:
+    def submit(self, command: str, *options: str, uid: int) -> str:
         """Start a batch job of this user and return its id."""
         out = self.run(
             "/usr/bin/sbatch",
@@ -77,6 +94,7 @@ class Slurm:
             f"--uid={uid}",
             "--chdir=/",
             "--output=/dev/null",
+            *options,
             "--wrap",
             command,
         )
@@ -94,16 +112,68 @@ class Slurm:
         """Return the ends of its logs, for a failing test's message."""
         return "\n".join(path.read_text(errors="replace")[-2000:] for path in self.folder.glob("*.log"))
 
+    def lose_step(self, job: str) -> None:
+        """Let the daemon of a job's step die, as by want of memory: nobody ends the job's processes then."""
+        title = f"slurmstepd: [{job}.".encode()
+        for folder in Path("/proc").iterdir():
+            with suppress(OSError):
+                if folder.name.isdecimal() and (folder / "cmdline").read_bytes().startswith(title):
+                    os.kill(int(folder.name), signal.SIGKILL)
+
+    def cancel_all(self) -> None:
+        """Cancel every job, and wait until the node is free."""
+        for folder in _jobs_left():
+            for pid in (folder / "cgroup.procs").read_text().split():
+                with suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+        with suppress(subprocess.SubprocessError):
+            self.run("/usr/bin/scancel", f"--nodelist={NODE}")
+            wait_until(lambda: _state(self) == "idle", "the node is idle again", 30)
+
+    def undrain_all(self) -> None:
+        """Give every node back that was drained, failed or set down, and wait until all are idle."""
+        for node in self.nodes:
+            with suppress(subprocess.CalledProcessError):  # nothing was wrong with it
+                self.run(SCONTROL, "update", f"nodename={node}", "state=resume")
+        # An undrained node counts as silent until its slurmd has told of itself anew.
+        self.run(SCONTROL, "reconfigure")
+        wait_until(lambda: _state(self) == "idle", f"all nodes are idle again: {self.story()}", 30)
+
+    @contextmanager
+    def without_controller(self) -> Iterator[None]:
+        """End the controller, and start one again afterwards that knows what the first one knew."""
+        _end(self.later_controllers[-1] if self.later_controllers else self.controller)
+        try:
+            yield
+        finally:
+            again = self.start("/usr/sbin/slurmctld", "-D", "-f", f"{self.folder}/slurm.conf")
+            self.later_controllers.append(again)
+            back = "the controller is back, and knows its nodes"
+            wait_until(lambda: bool(_state(self)) and "unknown" not in _state(self), back, 60)
+
+    def install(self, root: Path) -> None:
+        """Put its programs below another root, where they speak to this Slurm and to no other."""
+        for program in (SCONTROL, SQUEUE, SINFO, SLURMD):
+            wrapper = root / program.removeprefix("/")
+            wrapper.parent.mkdir(parents=True, exist_ok=True)
+            wrapper.write_text(f'#!/bin/sh\nSLURM_CONF={self.folder}/slurm.conf exec {program} "$@"\n')
+            wrapper.chmod(0o755)
+
 
 @contextmanager
-def slurm() -> Iterator[Slurm]:
-    """Run one until the block is left; every job is cancelled then, and every daemon ended."""
+def slurm(gpus: int = 0, *, more_nodes: Sequence[str] = (), settings: str = "") -> Iterator[Slurm]:
+    """Run one until the block is left; every job is cancelled then, and every daemon ended.
+
+    Its GPUs are device nodes of its own (nobody drives them); gres.conf names the last one first. Further
+    nodes have a slurmd each, and no GPU; `settings` are more lines of slurm.conf.
+    """
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="slurm-"))
         stack.callback(shutil.rmtree, folder)
-        stack.callback(_remove_cgroups)
+        nodes = (NODE, *more_nodes)
+        stack.callback(_remove_cgroups, nodes)
         folder.chmod(0o711)
-        _write_files(folder)
+        _write_files(folder, gpus, more_nodes, settings)
         environment = {**os.environ, "SLURM_CONF": f"{folder}/slurm.conf"}
 
         def start(*words: str) -> "subprocess.Popen[bytes]":
@@ -127,14 +197,16 @@ def slurm() -> Iterator[Slurm]:
         )
         wait_until((folder / "munge.socket").exists, "munged listens")
         controller = start("/usr/sbin/slurmctld", "-D", "-c", "-f", f"{folder}/slurm.conf")
-        start("/usr/sbin/slurmd", "-D", "-N", NODE, "-f", f"{folder}/slurm.conf")
-        made = Slurm(folder, environment, controller)
+        start(SLURMD, "-D", "-N", NODE, "-f", f"{folder}/slurm.conf")
+        for node in more_nodes:
+            start(SLURMD, "-D", "-N", node, "-f", f"{folder}/slurm-{node}.conf")
+        made = Slurm(folder, environment, controller, nodes, start)
         wait_until(lambda: _state(made) == "idle", "the node is idle", 60)
-        stack.callback(_cancel_all, made)
+        stack.callback(made.cancel_all)
         yield made
 
 
-def _write_files(folder: Path) -> None:
+def _write_files(folder: Path, gpus: int, more_nodes: Sequence[str], settings: str) -> None:
     for name in ("state", "spool"):
         (folder / name).mkdir(mode=0o755)
     key = folder / "munge.key"
@@ -142,7 +214,22 @@ def _write_files(folder: Path) -> None:
     key.chmod(0o400)
     words = {"host": socket.gethostname(), "node": NODE, "folder": folder}
     ports = {"ctld_port": _free_port(), "slurmd_port": _free_port()}
-    (folder / "slurm.conf").write_text(_CONF.format(**words, **ports))
+    kinds = {"gres": _GRES, "gpus": f"Gres=gpu:{gpus}"} if gpus else {"gres": "", "gpus": ""}
+    place = f"NodeHostname={words['host']} NodeAddr=127.0.0.1"
+    rows = [f"NodeName={name} {place} Port={_free_port()} CPUs=1 State=UNKNOWN" for name in more_nodes]
+    more = {"more": "\n".join(rows), "nodes": ",".join((NODE, *more_nodes)), "settings": settings}
+    text = _CONF.format(**words, **ports, **kinds, **more)
+    (folder / "slurm.conf").write_text(text)
+    for name in more_nodes:  # slurmds of one host must not share their spool
+        own = text.replace(f"{folder}/spool", f"{folder}/spool-{name}")
+        own = own.replace(f"{folder}/slurmd.", f"{folder}/slurmd-{name}.")
+        (folder / f"slurm-{name}.conf").write_text(own)
+    if gpus:
+        nodes = [folder / f"nvidia{minor}" for minor in reversed(range(gpus))]
+        for minor, node in enumerate(nodes):
+            os.mknod(node, stat.S_IFCHR | 0o600, os.makedev(_NOBODYS_MAJOR, minor))
+        rows = [f"NodeName={NODE} Name=gpu File={node}\n" for node in nodes]
+        (folder / "gres.conf").write_text("".join(rows))
     (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\n")
 
 
@@ -154,17 +241,14 @@ def _free_port() -> int:
 
 def _state(made: Slurm) -> str:
     try:
-        return made.run("/usr/bin/sinfo", "-h", "-o", "%T").strip()
+        return " ".join(sorted(set(made.run(SINFO, "-h", "-o", "%T").split())))
     except subprocess.SubprocessError:
         return ""
 
 
-def _cancel_all(made: Slurm) -> None:
-    """Cancel every job, and wait until the node is free: no process of a job outlives the block."""
-    with suppress(subprocess.SubprocessError):
-        made.run("/usr/bin/scancel", "--user=root")
-        made.run("/usr/bin/scancel", "--user=nobody")
-        wait_until(lambda: _state(made) == "idle", "the node is idle again", 30)
+def _jobs_left() -> list[Path]:
+    """Return the cgroups of the node's steps."""
+    return sorted((cgroup_root("freezer") / f"slurm_{NODE}").glob("uid_*/job_*/step_*"))
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
@@ -176,10 +260,11 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         process.wait(_END_SECONDS)
 
 
-def _remove_cgroups() -> None:
+def _remove_cgroups(nodes: Sequence[str]) -> None:
     """Remove the empty cgroups that slurmd leaves behind, deepest first."""
     for controller in ("freezer", "cpuset", "memory", "devices", "cpuacct"):
-        with suppress(OSError):
-            top = cgroup_root(controller) / f"slurm_{NODE}"
-            for folder, _, _ in os.walk(top, topdown=False):
-                Path(folder).rmdir()
+        for node in nodes:
+            with suppress(OSError):
+                top = cgroup_root(controller) / f"slurm_{node}"
+                for folder, _, _ in os.walk(top, topdown=False):
+                    Path(folder).rmdir()
