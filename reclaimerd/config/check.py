@@ -1,22 +1,20 @@
 """Finds every fault of one policy file at once, each with its file, line, key and mend.
 
-It reads the file and the user database, and acts on nothing.
+It reads the file and what it names on this host, and acts on nothing.
 """
 
-import pwd
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from reclaimerd.config.combinations import impossible_combinations, warnings_of
 from reclaimerd.config.faults import Fault, Flaw, dotted, line_of
+from reclaimerd.config.known_here import KnownHere, known_here
 from reclaimerd.config.lines import KeyPath, key_lines
 from reclaimerd.config.source import Source, read_source
 from reclaimerd.config.typed import typed_file
-from reclaimerd.config.units import quoted
 from reclaimerd.model.policy import Policy
 
 _PLACE = re.compile(r"^(?P<what>.*) \(at line (?P<line>\d+), column (?P<column>\d+)\)$", re.DOTALL)
@@ -29,7 +27,7 @@ class Examined:
     """One file's faults; `policy` is whole only when there are none."""
 
     policy: Policy
-    user_ids: Mapping[str, int]
+    here: KnownHere
     faults: tuple[Fault, ...]
     warnings: tuple[str, ...]
 
@@ -60,13 +58,13 @@ def examine(source: Source) -> Examined:
         parsed = tomllib.loads(text)
         lines = key_lines(text)
     except (ValueError, RecursionError) as error:
-        return Examined(Policy(), {}, (_not_toml(source, error),), ())
+        return Examined(Policy(), KnownHere({}, {}), (_not_toml(source, error),), ())
     typed = typed_file(parsed)
-    user_ids, strangers = _users(parsed, frozenset(flaw.path for flaw in typed.flaws))
-    flaws = (*typed.flaws, *impossible_combinations(typed), *strangers)
+    here = known_here(parsed, frozenset(flaw.path for flaw in typed.flaws))
+    flaws = (*typed.flaws, *impossible_combinations(typed), *here.flaws)
     faults = [_fault(source, flaw, lines) for flaw in flaws]
     faults.sort(key=lambda fault: (fault.line, fault.key))
-    return Examined(typed.policy, user_ids, tuple(faults), warnings_of(typed.policy))
+    return Examined(typed.policy, here, tuple(faults), warnings_of(typed.policy))
 
 
 def _fault(source: Source, flaw: Flaw, lines: Mapping[KeyPath, int]) -> Fault:
@@ -93,51 +91,3 @@ def _not_toml(source: Source, error: ValueError | RecursionError) -> Fault:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _users(
-    parsed: Mapping[str, Any],
-    flawed: frozenset[KeyPath],
-) -> tuple[Mapping[str, int], tuple[Flaw, ...]]:
-    """Return the uid of every user named in a rule, and a flaw for each that does not exist.
-
-    The lookup may ask the network (NSS) and block: it is done here, before the daemon's loop runs.
-    """
-    known: dict[str, int] = {}
-    flaws: list[Flaw] = []
-    for path, name in _named_users(parsed):
-        if path in flawed:
-            continue
-        uid = known[name] if name in known else read_uid(name)
-        if uid is None:
-            flaws.append(
-                Flaw(
-                    path, f"there is no user {quoted(name)} here", "create the user first, or write its uid"
-                ),
-            )
-        else:
-            known[name] = uid
-    return known, tuple(flaws)
-
-
-def _named_users(parsed: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
-    """Return each user as written, so that a fault beside it in the same list does not hide it."""
-    for index, rule in enumerate(_list(parsed.get("rule"))):
-        for side in ("match", "exempt", "avoid"):
-            selector = rule.get(side) if isinstance(rule, dict) else None
-            users = selector.get("user") if isinstance(selector, dict) else None
-            for position, name in enumerate(_list(users)):
-                if isinstance(name, str):
-                    yield ("rule", index, side, "user", position), name
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def read_uid(name: str) -> int | None:
-    """Return a user's uid from the user database, or None when there is no such user."""
-    try:
-        return pwd.getpwnam(name).pw_uid
-    except (KeyError, ValueError):
-        return None

@@ -6,15 +6,16 @@ keys it looks at, and stays silent when one of them was refused already.
 
 from collections.abc import Iterator
 
+from reclaimerd.config.drain_combinations import drain_flaws, drain_warnings
 from reclaimerd.config.fault_combinations import fault_rule_flaws
 from reclaimerd.config.faults import Flaw, Refused
-from reclaimerd.config.holder_combinations import holder_rule_flaws, match_flaws
+from reclaimerd.config.holder_combinations import action_flaws, holder_rule_flaws, match_flaws
 from reclaimerd.config.lines import KeyPath
 from reclaimerd.config.stage_flaws import grace_flaws, needed_flaws, stage_flaws
 from reclaimerd.config.typed import TypedFile
 from reclaimerd.config.units import format_duration
 from reclaimerd.config.values import MOST_UID
-from reclaimerd.model.policy import ListedStage, Mode, Policy, RuleAction, RuleKind
+from reclaimerd.model.policy import ListedStage, Mode, Policy, Rule, RuleAction
 
 _NEEDS_BEFORE = {ListedStage.SIGKILL: ListedStage.SIGTERM, ListedStage.RESET: ListedStage.SIGKILL}
 """A reset is refused while its target lives, so without SIGKILL before it it could never be permitted."""
@@ -22,13 +23,19 @@ _MODE_RANK = {Mode.OBSERVE: 0, Mode.DRY_RUN: 1, Mode.ENFORCE: 2}
 _BUILT_IN = "built-in"
 _OUR_UNIT = "reclaimerd.service"
 _RECONFIGURES = "nvidia-persistenced.service"
+_DAYS, _WEEKDAYS = 31, 7
 _EVERYBODY = ((0, MOST_UID),)
 
 
 def impossible_combinations(typed: TypedFile) -> tuple[Flaw, ...]:
     """Return every fault that no single value shows; keys that were refused before are passed over."""
     policy, seen = typed.policy, Refused(typed.refused)
-    flaws = [*_daemon_flaws(policy, seen), *_reset_flaws(policy, seen), *_protect_flaws(policy, seen)]
+    flaws = [
+        *_daemon_flaws(policy, seen),
+        *drain_flaws(policy.drain, seen),
+        *_reset_flaws(policy, seen),
+        *_protect_flaws(policy, seen),
+    ]
     names: dict[int, str] = {}
     for place, fault_rule in zip(typed.fault_rule_places, policy.fault_rules, strict=True):
         names[place] = fault_rule.name
@@ -36,7 +43,10 @@ def impossible_combinations(typed: TypedFile) -> tuple[Flaw, ...]:
     for place, rule in zip(typed.rule_places, policy.rules, strict=True):
         names[place] = rule.name
         base: KeyPath = ("rule", place)
-        flaws += holder_rule_flaws(rule, policy.interval_seconds, base, seen)
+        flaws += [
+            *holder_rule_flaws(rule, policy.interval_seconds, base, seen),
+            *action_flaws(rule, base, seen),
+        ]
         if not seen.touches((*base, "stages"), (*base, "action")):
             flaws += [*stage_flaws(rule, base), *needed_flaws(rule.stages, base, _NEEDS_BEFORE)]
         if not seen.touches((*base, "stages"), (*base, "grace")):
@@ -64,12 +74,38 @@ def warnings_of(policy: Policy) -> tuple[str, ...]:
         said.append(f"[reset] stops {_RECONFIGURES}, which sets up every GPU of the host anew when it starts")
     for rule in policy.rules:
         match = rule.match
-        everybody = match.uids == _EVERYBODY or "*" in match.exe or "*" in match.cgroup
+        globs = (
+            *match.exe,
+            *match.cgroup,
+            *match.unit,
+            *match.namespaces,
+            *match.partitions,
+            *match.accounts,
+        )
+        everybody = match.uids == _EVERYBODY or "*" in globs
         if rule.mode is Mode.ENFORCE and everybody:
             said.append(f'rule "{rule.name}" enforces on everybody: its match leaves nobody out')
-        if rule.mode is Mode.ENFORCE and rule.kind is RuleKind.IDLE and rule.action is RuleAction.RECLAIM:
-            said.append(f'rule "{rule.name}" enforces on idle holders, and nobody warns them before SIGTERM')
-    return tuple(said)
+    return (*said, *_warnings_of_warning(policy), *_warnings_of_windows(policy), *drain_warnings(policy))
+
+
+def _warnings_of_warning(policy: Policy) -> Iterator[str]:
+    warns = [rule.name for rule in policy.rules if RuleAction.WARN in (rule.action, _first_action(rule))]
+    if warns and not policy.warn.terminals and not policy.warn.hook:
+        yield (
+            f'rule "{warns[0]}" warns, but [warn] has neither terminals nor a hook: '
+            "who was not warned is left alone"
+        )
+
+
+def _first_action(rule: Rule) -> RuleAction:
+    return RuleAction.WARN if rule.warn_before_seconds is not None else rule.action
+
+
+def _warnings_of_windows(policy: Policy) -> Iterator[str]:
+    for rule in policy.rules:
+        for window in rule.windows:
+            if len(window.days) < _DAYS and len(window.weekdays) < _WEEKDAYS:
+                yield f'rule "{rule.name}" counts in "{window.text}" on either: the day of month, or of week'
 
 
 def _daemon_flaws(policy: Policy, seen: Refused) -> Iterator[Flaw]:

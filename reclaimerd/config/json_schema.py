@@ -13,7 +13,14 @@ from typing import Annotated, Any, Union, cast, get_args, get_origin
 from pydantic import BeforeValidator, Tag
 from pydantic.fields import FieldInfo
 
-from reclaimerd.config import rule_values, values
+from reclaimerd.config import (
+    cluster_table,
+    drain_values,
+    rule_values,
+    selector_values,
+    time_windows,
+    values,
+)
 from reclaimerd.config.schema import PolicyFile
 from reclaimerd.config.units import format_duration, format_size
 from reclaimerd.config.values import Choice
@@ -77,10 +84,28 @@ _FORMS: Mapping[Callable[[Any], Any], Json] = {
         "minimum": -rule_values.MOST_PRIORITY,
         "maximum": rule_values.MOST_PRIORITY,
     },
+    rule_values.score: {"type": "number", "minimum": 0, "maximum": rule_values.MOST_SCORE},
+    rule_values.port: {"type": "integer", "minimum": 1, "maximum": rule_values.MOST_PORT},
+    rule_values.only_observes: {"type": "string", "enum": ["observe"]},
+    rule_values.only_warns: {"type": "string", "enum": ["observe", "warn"]},
+    time_windows.window: _text(r"\s*[0-9*]\S*(\s+\S+){4}\s*", "* 8-17 * * mon-fri"),
+    time_windows.zone: _text(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*", "Europe/Berlin"),
+    selector_values.digest: _text(r"[0-9a-fA-F]{64}", "0" * 64),
+    selector_values.name_glob: _text(r"\S(.*\S)?", "team-*"),
+    selector_values.unit_glob: _text(r".*(\.(service|scope|slice)|[*?\[].*)", "jupyter-*.service"),
+    selector_values.label_term: _text(r"[^,]+(\(.*\))?", "app=trainer"),
+    cluster_table.credentials_path: _text(r"(|in-cluster|/[^\u0000]*)", "in-cluster"),
+    cluster_table.node_name: _text(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?", "gpu-node-1"),
+    drain_values.call_limit: _WAIT,
+    drain_values.web_address: _text(r"https?://[!-~]+", "https://fleet.example.org/drain"),
+    drain_values.drain_target: _text(r"[0-9A-Za-z][0-9A-Za-z:_.\\@-]*\.target", "reclaimerd-drain.target"),
+    drain_values.program_path: _text(r"/[^\u0000]*", "/usr/local/sbin/drain-node"),
+    drain_values.namespace: _text(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", "reclaimerd"),
+    drain_values.slurm_node: _text(r"([0-9A-Za-z][0-9A-Za-z._-]*)?", "gpu-1"),
     values.recovery_action: {"type": "string", "enum": list(map(str, _ENTRIES))},
 }
 """What each check of a value takes, in a schema's words."""
-_TIMES = frozenset({values.duration, values.positive_duration, values.interval})
+_TIMES = frozenset({values.duration, values.positive_duration, values.interval, drain_values.call_limit})
 
 
 def policy_schema() -> Json:
@@ -99,28 +124,36 @@ def _table(table: type) -> Json:
     schema: Json = {
         "type": "object",
         "additionalProperties": False,
-        "properties": {_written(key): _key(key) for key in keys},
+        "properties": {written_name(key): _key(key) for key in keys},
     }
-    if any(key.name == "name" for key in keys):  # only tables of a list have names, and each needs one
+    if any(values.name in checks_of(key.type) for key in keys):  # only tables of a list, and each needs one
         schema["required"] = ["name"]
     return schema
 
 
-def _written(key: Field[Any]) -> str:
+def written_name(key: Field[Any]) -> str:
+    """Return a field's key in the file: its alias, or its own name."""
     aliases = [note.alias for note in _notes(key.type) if isinstance(note, FieldInfo)]
     return next((alias for alias in aliases if alias is not None), key.name)
 
 
 def _key(key: Field[Any]) -> Json:
-    schema = _value(key.type)
-    default = _default(key)
+    said = description_of(key)
+    schema = {**({"description": said} if said else {}), **_value(key.type)}
+    default = default_of(key)
     return schema if default is None else {**schema, "default": default}
 
 
-def _default(key: Field[Any]) -> object:
+def description_of(key: Field[Any]) -> str:
+    """Return the sentence that stands beside a key's type, without the marks of its code; "" is none."""
+    said = [note.description for note in _notes(key.type) if isinstance(note, FieldInfo)]
+    return next((each for each in said if each is not None), "")
+
+
+def default_of(key: Field[Any]) -> object:
     """Return a key's default as it is written in the file; None where it has none to show."""
     default = None if key.default is MISSING else key.default
-    checks = _checks(key.type)
+    checks = checks_of(key.type)
     if checks & _TIMES and isinstance(default, float):
         return format_duration(default)
     if values.file_size in checks and isinstance(default, int):
@@ -153,7 +186,7 @@ def _written_item(item: object) -> object:
 def _value(kind: Any) -> Json:  # noqa: ANN401  # a type as `fields` gives it: a class, or one of typing's forms
     """Return the schema of one value's type: its check decides, else the type itself."""
     bare = _bare(kind)
-    for check in _checks(kind):
+    for check in checks_of(kind):
         return _by_check(check, bare)
     origin = get_origin(bare)
     if origin is tuple:
@@ -171,6 +204,8 @@ def _by_check(check: object, bare: Any) -> Json:  # noqa: ANN401  # see `_value`
         return {"type": "string", "enum": list(map(str, check.allowed))}
     if check is values.listed:
         return {"anyOf": [_value(bare), _value(get_args(bare)[0])]}
+    if check is rule_values.some_listed:
+        return {"anyOf": [{**_value(bare), "minItems": 1}, _value(get_args(bare)[0])]}
     return dict(_FORMS.get(cast("Callable[[Any], Any]", check), {}))
 
 
@@ -189,7 +224,16 @@ def _tagged(kind: Any, *, first: bool) -> Json:  # noqa: ANN401  # see `_value`
     return schema
 
 
-def _checks(kind: Any) -> frozenset[object]:  # noqa: ANN401  # see `_value`
+def inner_table(kind: Any) -> type | None:  # noqa: ANN401  # see `_value`
+    """Return the table that a key's type is, also where it may be left out; None for any other type."""
+    bare = _bare(kind)
+    choices = [each for each in get_args(bare) if each is not type(None)]
+    found = choices[0] if get_origin(bare) in (Union, UnionType) and len(choices) == 1 else bare
+    return found if isinstance(found, type) and is_dataclass(found) else None
+
+
+def checks_of(kind: Any) -> frozenset[object]:  # noqa: ANN401  # see `_value`
+    """Return the checks that a type's values go through."""
     return frozenset(note.func for note in _notes(kind) if isinstance(note, BeforeValidator))
 
 

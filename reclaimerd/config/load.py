@@ -17,11 +17,12 @@ DEFAULT_PATH = Path("/etc/reclaimerd/reclaimerd.toml")
 
 @dataclass(frozen=True, slots=True)
 class LoadedPolicy:
-    """A policy in force; `user_ids` are the uids of the users it names, as looked up at this load."""
+    """A policy in force; `user_ids` and `group_ids` are of the users and groups it names, at this load."""
 
     policy: Policy
     user_ids: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    group_ids: Mapping[str, int] = field(default_factory=dict)
 
 
 def load(path: Path | None, *, enforce_ownership: bool) -> LoadedPolicy:
@@ -66,4 +67,5 @@ def _load_file(path: Path, *, enforce_ownership: bool) -> LoadedPolicy:
         raise ConfigError(faults)
     digest = hashlib.sha256(source.content).hexdigest()
     policy = replace(examined.policy, digest=digest, source=str(path))
-    return LoadedPolicy(policy, examined.user_ids, (*concerns, *examined.warnings))
+    here = examined.here
+    return LoadedPolicy(policy, here.user_ids, (*concerns, *examined.warnings), here.group_ids)

@@ -5,52 +5,52 @@ The one place that knows pydantic's error types; they end here.
 
 import copy
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, fields, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from reclaimerd.config import rule_tables, schema
+from reclaimerd.config import rule_kinds, schema
 from reclaimerd.config.faults import Flaw, dotted
+from reclaimerd.config.json_schema import inner_table, written_name
 from reclaimerd.config.lines import KeyPath
+from reclaimerd.config.policy_of import SELECTORS, policy_of
+from reclaimerd.config.rule_tables import FaultRuleTable
+from reclaimerd.config.selector_table import SelectorTable
 from reclaimerd.config.units import BadValueError
 from reclaimerd.config.values import shape_of, suggestion
-from reclaimerd.model import policy as model
-from reclaimerd.model.policy import Policy
-
-T = TypeVar("T")
-
-_SELECTORS = ("match", "exempt", "avoid")
+from reclaimerd.model.policy import ONLY_TOLD, Policy
 
 _FILE: TypeAdapter[schema.PolicyFile] = TypeAdapter(schema.PolicyFile)
-_TABLES: Mapping[KeyPath, type[Any]] = {
-    (): schema.PolicyFile,
-    ("daemon",): schema.DaemonTable,
-    ("ladder",): schema.LadderTable,
-    ("gates",): schema.GatesTable,
-    ("budgets",): schema.BudgetsTable,
-    ("breaker",): schema.BreakerTable,
-    ("drain",): schema.DrainTable,
-    ("workers",): schema.WorkersTable,
-    ("reset",): schema.ResetTable,
-    ("attribution",): schema.AttributionTable,
-    ("audit",): schema.AuditTable,
-    ("access",): schema.AccessTable,
-    **{("rule", kind): table for kind, table in rule_tables.HOLDER_TABLES.items()},
-    **{
-        ("rule", kind, side): rule_tables.SelectorTable
-        for kind in rule_tables.HOLDER_TABLES
-        for side in _SELECTORS
-    },
-    ("rule", rule_tables.FAULT): rule_tables.FaultRuleTable,
-    ("protect",): schema.ProtectTable,
-    ("signature",): schema.SignatureTable,
-}
 _TABLE_LISTS = frozenset({"rule", "protect", "signature"})
-_KINDS = frozenset({*rule_tables.HOLDER_TABLES, rule_tables.FAULT})
-_HOLDER_TABLES = tuple(rule_tables.HOLDER_TABLES.values())
+_HOLDER_TABLES = tuple(rule_kinds.HOLDER_TABLES.values())
+
+
+def _tables() -> Mapping[KeyPath, type[Any]]:
+    """Return every table of the file by its path, a rule's with its kind after "rule"."""
+    found: dict[KeyPath, type[Any]] = {(): schema.PolicyFile}
+    found |= _settings_below((), schema.PolicyFile)
+    for kind, table in rule_kinds.RULE_TABLES.items():
+        found["rule", kind] = table
+        sides = {field.name for field in fields(table)}.intersection(SELECTORS)
+        found |= {("rule", kind, side): SelectorTable for side in SELECTORS if side in sides}
+    return found | {("protect",): schema.ProtectTable, ("signature",): schema.SignatureTable}
+
+
+def _settings_below(path: KeyPath, table: type[Any]) -> Mapping[KeyPath, type[Any]]:
+    """Return the tables of settings in a table, and those in them."""
+    found: dict[KeyPath, type[Any]] = {}
+    for field in fields(table):
+        inner = inner_table(field.type)
+        if inner is not None:
+            found |= {(*path, field.name): inner, **_settings_below((*path, field.name), inner)}
+    return found
+
+
+_TABLES = _tables()
+_TELLING = frozenset((kind,) for kind in ONLY_TOLD)
+"""Kinds without a key to act with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,8 @@ def typed_file(parsed: Mapping[str, Any]) -> TypedFile:
 
 def _typed(file: schema.PolicyFile) -> TypedFile:
     rules = [place for place, rule in enumerate(file.rule) if isinstance(rule, _HOLDER_TABLES)]
-    faults = [place for place, rule in enumerate(file.rule) if isinstance(rule, rule_tables.FaultRuleTable)]
-    return TypedFile(_policy(file), rule_places=tuple(rules), fault_rule_places=tuple(faults))
+    faults = [place for place, rule in enumerate(file.rule) if isinstance(rule, FaultRuleTable)]
+    return TypedFile(policy_of(file), rule_places=tuple(rules), fault_rule_places=tuple(faults))
 
 
 def known_keys() -> Mapping[KeyPath, tuple[str, ...]]:
@@ -98,15 +98,7 @@ def known_keys() -> Mapping[KeyPath, tuple[str, ...]]:
 
     A rule's path has its kind after "rule": each kind has keys of its own.
     """
-    return {path: tuple(_written_name(field) for field in fields(table)) for path, table in _TABLES.items()}
-
-
-def _written_name(field: Field[Any]) -> str:
-    """Return a field's key in the file: its alias, or its own name."""
-    for note in getattr(field.type, "__metadata__", ()):
-        if isinstance(note, FieldInfo) and note.alias is not None:
-            return note.alias
-    return field.name
+    return {path: tuple(written_name(field) for field in fields(table)) for path, table in _TABLES.items()}
 
 
 def _flaw(detail: ErrorDetails) -> Flaw:
@@ -146,11 +138,13 @@ def _unknown_key(place: KeyPath) -> Flaw:
     table = _names(tuple(around))
     word = str(last)
     here = keys[table]
+    if table[:1] == ("rule",) and table[1:] in _TELLING and word in keys["rule", rule_kinds.MEMORY]:
+        return Flaw(path, f'a rule of kind "{table[1]}" only tells, and has no {word}', "take it out")
     what = "this key is not known here"
-    meant = suggestion(word, here)
-    if meant:
-        return Flaw(path, what, meant + "else take it out")
     homes = [home for home, known in keys.items() if word in known and home]
+    meant = suggestion(word, here)
+    if meant and not any(home[:1] == table[:1] for home in homes):
+        return Flaw(path, what, meant + "else take it out")
     if homes:
         near = next((home for home in homes if home[:1] == table[:1]), homes[0])
         return Flaw(path, what, f"it belongs in {_home(near)}")
@@ -181,7 +175,7 @@ def _refused_key(place: KeyPath) -> KeyPath:
 def _written_path(place: KeyPath) -> KeyPath:
     """Return where a key stands in the file: a rule's kind is no part of its path there."""
     match place:
-        case ("rule", int(index), kind, *inside) if kind in _KINDS:
+        case ("rule", int(index), kind, *inside) if kind in rule_kinds.RULE_TABLES:
             return ("rule", index, *inside)
         case _:
             return place
@@ -205,43 +199,3 @@ def _take_out(table: dict[str, Any], path: KeyPath) -> None:
     for part in path[:-1]:
         inside = inside[part]
     inside.pop(path[-1], None)
-
-
-def _mirrored(kind: type[T], table: object, **given: object) -> T:
-    """Return a model value from the table that has its fields under the same names."""
-    own = {field.name: getattr(table, field.name) for field in fields(kind) if field.name not in given}  # type: ignore[arg-type] # always a dataclass
-    return kind(**own, **given)
-
-
-def _policy(file: schema.PolicyFile) -> Policy:
-    return Policy(
-        mode=file.daemon.mode,
-        interval_seconds=file.daemon.interval_seconds,
-        full_scan_seconds=file.daemon.full_scan_seconds,
-        nvidia_smi=file.daemon.nvidia_smi,
-        ladder=_mirrored(model.LadderSettings, file.ladder),
-        gates=_mirrored(model.GateSettings, file.gates),
-        budgets=_mirrored(model.BudgetSettings, file.budgets),
-        breaker=_mirrored(model.BreakerSettings, file.breaker),
-        drain=_mirrored(model.DrainSettings, file.drain),
-        workers=_mirrored(model.WorkerSettings, file.workers),
-        reset=_mirrored(model.ResetSettings, file.reset),
-        attribution=_mirrored(model.AttributionSettings, file.attribution),
-        audit=_mirrored(model.AuditSettings, file.audit),
-        access=_mirrored(model.AccessSettings, file.access),
-        protections=tuple(_mirrored(model.UserProtection, protection) for protection in file.protect),
-        rules=tuple(_rule(rule) for rule in file.rule if isinstance(rule, _HOLDER_TABLES)),
-        fault_rules=tuple(
-            _mirrored(model.FaultRule, rule)
-            for rule in file.rule
-            if isinstance(rule, rule_tables.FaultRuleTable)
-        ),
-        signatures=tuple(_mirrored(model.Signature, signature) for signature in file.signature),
-    )
-
-
-def _rule(table: rule_tables.HolderRuleTable) -> model.Rule:
-    """Return a rule; keys that its kind does not have stay at their defaults."""
-    own: dict[str, Any] = {field.name: getattr(table, field.name) for field in fields(table)}
-    own |= {side: _mirrored(model.Selector, getattr(table, side)) for side in _SELECTORS}
-    return model.Rule(**own)

@@ -4,10 +4,11 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
-from reclaimerd.config import rule_values, values
+from reclaimerd.config import rule_values, selector_values, time_windows, values
 from reclaimerd.model.policy import (
     FaultDomain,
     GpuSpan,
+    LabelTerm,
     ListedStage,
     Mode,
     Per,
@@ -15,6 +16,7 @@ from reclaimerd.model.policy import (
     RuleKind,
     Scope,
     Threshold,
+    TimeWindow,
 )
 
 Duration = Annotated[float, BeforeValidator(values.duration)]
@@ -40,6 +42,16 @@ Kind = Annotated[RuleKind, BeforeValidator(values.choice(*RuleKind))]
 Rate = Annotated[float, BeforeValidator(rule_values.rate)]
 IdleShare = Annotated[float, BeforeValidator(rule_values.idle_share)]
 Priority = Annotated[int, BeforeValidator(rule_values.priority)]
+Score = Annotated[float, BeforeValidator(rule_values.score)]
+Port = Annotated[int, BeforeValidator(rule_values.port)]
+Window = Annotated[TimeWindow, BeforeValidator(time_windows.window)]
+Windows = Annotated[tuple[Window, ...], BeforeValidator(rule_values.some_listed)]
+Zone = Annotated[str, BeforeValidator(time_windows.zone)]
+Digest = Annotated[str, BeforeValidator(selector_values.digest)]
+NameGlob = Annotated[str, BeforeValidator(selector_values.name_glob)]
+UnitGlob = Annotated[str, BeforeValidator(selector_values.unit_glob)]
+Label = Annotated[LabelTerm, BeforeValidator(selector_values.label_term)]
+RuntimeWord = Annotated[str, BeforeValidator(values.choice(*selector_values.RUNTIMES))]
 PerWord = Annotated[Per, BeforeValidator(values.choice(*Per))]
 HookPath = Annotated[str, BeforeValidator(values.absolute_path_or_empty)]
 ServiceName = Annotated[str, BeforeValidator(values.service)]
@@ -51,5 +63,10 @@ ModeWord = Annotated[Mode, BeforeValidator(values.choice(*Mode))]
 SpanWord = Annotated[GpuSpan, BeforeValidator(values.choice(*GpuSpan))]
 ScopeWord = Annotated[Scope, BeforeValidator(values.choice(*Scope))]
 ActionWord = Annotated[RuleAction, BeforeValidator(values.choice(*RuleAction))]
+FaultActionWord = Annotated[
+    RuleAction, BeforeValidator(values.choice(RuleAction.OBSERVE, RuleAction.RECLAIM))
+]
+OnlyObserves = Annotated[RuleAction, BeforeValidator(rule_values.only_observes)]
+OnlyWarns = Annotated[RuleAction, BeforeValidator(rule_values.only_warns)]
 StageWord = Annotated[ListedStage, BeforeValidator(values.choice(*ListedStage))]
 DomainWord = Annotated[FaultDomain, BeforeValidator(values.choice(*FaultDomain))]

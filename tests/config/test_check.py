@@ -4,14 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from reclaimerd.config.check import check, read_uid
+from reclaimerd.config.check import check
 from reclaimerd.config.faults import Fault
+from reclaimerd.config.known_here import read_uid
 
 RULE = '[[rule]]\nname = "cap"\nabove = "8GiB"\n'
 FAULT = '[[rule]]\nname = "mend"\nkind = "fault"\nxid_class = "reset"\n'
 GROWTH = '[[rule]]\nname = "leak"\nkind = "memory_growth"\ngrowth = "50MiB/s"\n'
 AGE = '[[rule]]\nname = "old"\nkind = "age"\nolder_than = "1h"\n'
-IDLE = '[[rule]]\nname = "idle"\nkind = "idle"\nidle = 5\n'
+IDLE = '[[rule]]\nname = "idle"\nkind = "idle"\nidle = 5\nwarn_before = "10m"\n'
 ENFORCING = RULE + 'mode = "enforce"\nmatch = { uid = [1000] }\n'
 
 
@@ -91,12 +92,12 @@ def test_a_sound_file_has_no_fault(tmp_path: Path, text: str) -> None:
         (GROWTH.replace('"50MiB/s"', "50"), 4, "rule[0].growth", "the number 50"),
         (GROWTH.replace('growth = "50MiB/s"', ""), 1, "rule[0].growth", "no rate"),
         (GROWTH + 'window = "39s"', 5, "rule[0].window", "less than 20 looks"),
-        (IDLE + 'window = "0s"', 5, "rule[0].window", "zero"),
+        (IDLE + 'window = "0s"', 6, "rule[0].window", "zero"),
         (IDLE.replace("= 5", "= 51"), 4, "rule[0].idle", "is not idle"),
         (IDLE.replace("idle = 5", ""), 1, "rule[0].idle", "no share"),
         (AGE.replace('older_than = "1h"', ""), 1, "rule[0].older_than", "no age"),
         (AGE + "even_if_allocated = false", 5, "rule[0].even_if_allocated", "not known"),
-        (IDLE + "even_if_allocated = false", 5, "rule[0].even_if_allocated", "not known"),
+        (IDLE + "even_if_allocated = false", 6, "rule[0].even_if_allocated", "not known"),
         (AGE + 'mode = "enforce"', 1, "rule[0].match", "an enforcing age rule needs a match"),
         (AGE + 'avoid = { user = ["nobody-here"] }', 5, "rule[0].avoid.user[0]", "no user"),
         (RULE + 'grace = "0s"', 4, "rule[0].grace", "zero"),

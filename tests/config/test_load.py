@@ -52,7 +52,7 @@ gpus = "all"
 for = "10s"
 readings = 3
 mode = "enforce"
-action = "observe"
+action = "warn"
 stages = ["sigterm", "sigkill", "reset"]
 scope = "tree"
 grace = "5s"
@@ -117,7 +117,7 @@ def test_a_file_becomes_typed_values(tmp_path: Path) -> None:
             ),
             exempt=Selector(uids=((0, 0),)),
             mode=Mode.ENFORCE,
-            action=RuleAction.OBSERVE,
+            action=RuleAction.WARN,
             stages=(ListedStage.SIGTERM, ListedStage.SIGKILL, ListedStage.RESET),
             scope=Scope.TREE,
             sigterm_seconds=5.0,
