@@ -5,19 +5,7 @@ from dataclasses import dataclass, field
 from reclaimerd.act.members import Admitted, NotAdmitted
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.incident import Outcome, OutcomeKind
-from reclaimerd.model.step import DrainRequest, Step
-
-
-@dataclass(frozen=True, slots=True)
-class FakeDrain:
-    """A scheduler that takes every request."""
-
-    asked: list[DrainRequest] = field(default_factory=list)
-
-    async def request(self, request: DrainRequest) -> Outcome:
-        """Note the request and accept it."""
-        self.asked.append(request)
-        return Outcome(OutcomeKind.ACCEPTED, "noted")
+from reclaimerd.model.step import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +26,15 @@ class FakeJudge:
         if unknown:
             return NotAdmitted(f"nobody judged {unknown}")
         return Admitted(tuple(self.known[pid] for pid in pids))
+
+
+@dataclass(frozen=True, slots=True)
+class FakeWarner:
+    """Notes whom it was to warn, and delivers."""
+
+    asked: list[tuple[Step, bool]] = field(default_factory=list)
+
+    async def warn(self, step: Step, *, dry_run: bool) -> Outcome:
+        """Note the step and whether it is a dry run."""
+        self.asked.append((step, dry_run))
+        return Outcome(OutcomeKind.DELIVERED, "told")

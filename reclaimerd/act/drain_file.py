@@ -1,6 +1,6 @@
-"""Ask for a drain by leaving one file per incident; whoever moves work away reads it there.
+"""Ask for a drain by leaving one file per request; agents of this host that move work away watch for it.
 
-It may not drain, cordon, or call anything. No command line is written: none leaves the host.
+It may not drain, cordon, or call anything. Taken back, the file is removed.
 """
 
 import asyncio
@@ -10,16 +10,13 @@ import re
 import stat
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
+from reclaimerd.act.drain_body import request_bytes
 from reclaimerd.errors import ReclaimerdError
-from reclaimerd.model.identity import IncidentId
-from reclaimerd.model.incident import Outcome, OutcomeKind
-from reclaimerd.model.step import DrainRequest, Step
+from reclaimerd.model.drain import DrainRequest
+from reclaimerd.model.ports import Asked, NotAsked, TargetAnswer
 
-SCHEMA = 1
-RUNBOOK = "docs/runbooks/handed_over.md"
 _FILE_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}")
 _MAX_BYTES = 1 << 20
 
@@ -30,64 +27,71 @@ class DrainFile:
 
     directory: Path
     write: Callable[[Path, bytes], Awaitable[None]]
+    name: str = "file"
 
-    async def request(self, request: DrainRequest) -> Outcome:
-        """Leave the request once: ACCEPTED also when this incident's file stands already, else FAILED."""
-        if not _FILE_NAME.fullmatch(request.incident):
-            return Outcome(OutcomeKind.FAILED, f"incident {request.incident!r} can't name a file")
-        path = self.directory / f"{request.incident}.json"
+    async def request(self, request: DrainRequest) -> TargetAnswer:
+        """Leave the request once; a file of this request that stands already is enough."""
+        if not _FILE_NAME.fullmatch(request.id):
+            return NotAsked(f"request {request.id!r} can't name a file", lasting=True)
+        path = self._path(request)
         try:
-            standing = await asyncio.to_thread(_incident_in, self.directory, path.name)
+            standing = await asyncio.to_thread(_request_in, self.directory, path.name)
             if standing is None:
                 await self.write(path, request_bytes(request))
         except (OSError, ReclaimerdError) as error:
-            return Outcome(OutcomeKind.FAILED, f"the drain request could not be written to {path}: {error}")
+            return NotAsked(f"the drain request could not be written to {path}: {error}")
         if standing is None:
-            return Outcome(OutcomeKind.ACCEPTED, f"drain request written to {path}")
-        if standing == request.incident:
-            return Outcome(OutcomeKind.ACCEPTED, f"drain request stands in {path} already")
-        return Outcome(OutcomeKind.FAILED, f"{path} is not this incident's request; move it away")
+            return Asked(f"drain request written to {path}")
+        return self._standing(standing, request)
+
+    async def withdraw(self, request: DrainRequest) -> TargetAnswer:
+        """Remove the request's own file, and no other."""
+        path = self._path(request)
+        try:
+            standing = await asyncio.to_thread(_request_in, self.directory, path.name)
+            if standing == request.id:
+                await asyncio.to_thread(_remove, self.directory, path.name)
+        except OSError as error:
+            return NotAsked(f"{path} could not be removed: {error}")
+        if standing is None:
+            return Asked(f"{path} is not there (any more)")
+        return Asked(f"{path} removed") if standing == request.id else self._standing(standing, request)
+
+    async def status(self, request: DrainRequest) -> TargetAnswer:
+        """Return whether the request's file is there."""
+        path = self._path(request)
+        try:
+            standing = await asyncio.to_thread(_request_in, self.directory, path.name)
+        except OSError as error:
+            return NotAsked(f"{path} can't be read: {error}")
+        return NotAsked(f"{path} is not there") if standing is None else self._standing(standing, request)
+
+    def plan(self, request: DrainRequest) -> str:
+        """Return the file that would be written."""
+        return f"{self._path(request)}:\n{request_bytes(request).decode()}"
+
+    def _path(self, request: DrainRequest) -> Path:
+        return self.directory / f"{request.id}.json"
+
+    def _standing(self, standing: str, request: DrainRequest) -> TargetAnswer:
+        path = self._path(request)
+        if standing == request.id:
+            return Asked(f"drain request stands in {path}")
+        return NotAsked(f"{path} is not this request's; move it away", lasting=True)
 
 
-def request_bytes(request: DrainRequest) -> bytes:
-    """Return the request's file: JSON, schema 1, times RFC 3339 in UTC."""
-    asked_at = datetime.fromtimestamp(request.asked_at, UTC).isoformat(timespec="milliseconds")
-    content = {
-        "schema": SCHEMA,
-        "host": request.host,
-        "incident": request.incident,
-        "reason": request.reason,
-        "gpus": list(request.gpus),
-        "pids": list(request.pids),
-        "evidence": list(request.evidence),
-        "asked_at": asked_at.replace("+00:00", "Z"),
-        "runbook": request.runbook,
-    }
-    return (json.dumps(content, indent=2, ensure_ascii=True) + "\n").encode()
+def _remove(directory: Path, name: str) -> None:
+    """Remove a file below the directory, durably; never through a link. Raises OSError."""
+    directory_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.unlink(name, dir_fd=directory_fd)
+        os.fsync(directory_fd)
+    finally:
+        os.close(directory_fd)
 
 
-def drain_request(
-    step: Step,
-    *,
-    host: str,
-    asked_at: float,
-    evidence: tuple[str, ...] = (),
-) -> DrainRequest:
-    """Return what is asked for a step; `asked_at` is wall-clock seconds. The command is left out."""
-    return DrainRequest(
-        host=host,
-        incident=IncidentId(step.incident),
-        reason=step.reason,
-        gpus=step.target.gpus,
-        pids=tuple(ref.pid for ref in step.targets or step.target.members),
-        evidence=evidence,
-        asked_at=asked_at,
-        runbook=RUNBOOK,
-    )
-
-
-def _incident_in(directory: Path, name: str) -> str | None:
-    """Return the incident whose request stands in the file, "" for anything else, None for no file.
+def _request_in(directory: Path, name: str) -> str | None:
+    """Return the request that stands in the file, "" for anything else, None for no file.
 
     Opened below the directory and never through a link. Raises OSError.
     """
@@ -106,11 +110,11 @@ def _incident_in(directory: Path, name: str) -> str | None:
     with os.fdopen(file_fd, "rb") as stream:
         if not stat.S_ISREG(os.fstat(file_fd).st_mode):
             return ""
-        return _incident_of(stream.read(_MAX_BYTES))
+        return _id_of(stream.read(_MAX_BYTES))
 
 
-def _incident_of(content: bytes) -> str:
-    """Return the incident that a request's bytes name, or ""."""
+def _id_of(content: bytes) -> str:
+    """Return the request that a file's bytes name, or ""."""
     try:
         request = json.loads(content)
     except ValueError:

@@ -9,15 +9,16 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from reclaimerd.act.cgroup import Forbidden, Unusable, close
 from reclaimerd.act.members import FirstSights, JudgeMembersPort, MemberHands, kill_members
 from reclaimerd.act.signals import SIDE_BY_SIDE, SignalOrder, send
 from reclaimerd.model.incident import ActorKind, Outcome, OutcomeKind, Stage, TargetOutcome
 from reclaimerd.model.policy import Scope
-from reclaimerd.model.ports import DrainPort, LookAgainPort
+from reclaimerd.model.ports import LookAgainPort
 from reclaimerd.model.process import WorkloadKind
-from reclaimerd.model.step import DrainRequest, Permit, Step
+from reclaimerd.model.step import Permit, Step
 
 OPEN_AT_ONCE = 256
 """Pidfds that steps side by side may hold together: far below the usual limit of 1024 descriptors."""
@@ -35,16 +36,24 @@ GRAVEST_FIRST = (
 WENT_WELL = frozenset({OutcomeKind.SENT, OutcomeKind.DRY_RUN, OutcomeKind.ALREADY_GONE})
 
 
+class WarnPort(Protocol):
+    """Tells the owner of a target, within a bound."""
+
+    async def warn(self, step: Step, *, dry_run: bool) -> Outcome:
+        """Return DELIVERED, NOT_DELIVERED, or in a dry run what would be."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Executor:
     """The hands: every port they need, and the cgroups they have seen."""
 
     look_again: LookAgainPort
     judge_members: JudgeMembersPort
-    drain: DrainPort
-    describe: Callable[[Step], DrainRequest]
-    """Return what a drain request says about a step: host, evidence and time are `wiring`'s."""
+    plan_drain: Callable[[Step], str]
+    """Return what a drain request would send to each target, byte for byte."""
     boot_id: str
+    warner: WarnPort
     sights: FirstSights = field(default_factory=FirstSights)
 
     async def execute(self, permit: Permit) -> Outcome:
@@ -53,16 +62,16 @@ class Executor:
         step = permit.step
         dry_run = permit.dry_run or step.dry_run
         match step.stage:
+            case Stage.WARNED:
+                return await self._warn(step, dry_run=dry_run)
             case Stage.SIGTERM:
                 return await self._terminate(step, dry_run=dry_run)
-            case Stage.SIGKILL if step.target.scope is Scope.WORKLOAD:
-                return await self._kill_workload(step, dry_run=dry_run)
             case Stage.SIGKILL:
-                return combined(await self._send(step, SignalOrder(signal.SIGKILL, dry_run=dry_run)))
+                return await self._kill(step, dry_run=dry_run)
             case Stage.RESET:
                 return self._reset(step, dry_run=dry_run)
             case Stage.DRAIN:
-                return await self._drain(step, dry_run=dry_run)
+                return self._drain(step, dry_run=dry_run)
             case _:
                 return Outcome(OutcomeKind.FAILED, f"no hand for stage {step.stage}; nothing was done")
 
@@ -80,6 +89,16 @@ class Executor:
             outcomes += [_outcome_of(end) for end in ends]
         return tuple(outcomes)
 
+    async def _warn(self, step: Step, *, dry_run: bool) -> Outcome:
+        """Tell the owner, if a last look finds the same process; no signal is sent, whatever it finds."""
+        root = step.target.root
+        look_at = (root if root in step.targets else step.targets[0],)
+        order = SignalOrder(signal.SIGTERM, dry_run=True)
+        (seen,) = await send(step, look_at, order, look_again=self.look_again, boot_id=self.boot_id)
+        if seen.kind is not OutcomeKind.DRY_RUN:
+            return Outcome(seen.kind, f"{seen.detail}; nobody was told".removeprefix("; "))
+        return await self.warner.warn(step, dry_run=dry_run)
+
     async def _terminate(self, step: Step, *, dry_run: bool) -> Outcome:
         """Send SIGTERM to each target, and see the workload's cgroup for the first time."""
         if step.target.scope is Scope.WORKLOAD:
@@ -90,6 +109,12 @@ class Executor:
     async def _send(self, step: Step, order: SignalOrder) -> tuple[TargetOutcome, ...]:
         """Signal the step's own targets."""
         return await send(step, step.targets, order, look_again=self.look_again, boot_id=self.boot_id)
+
+    async def _kill(self, step: Step, *, dry_run: bool) -> Outcome:
+        """SIGKILL the targets, as a whole where they are a workload."""
+        if step.target.scope is Scope.WORKLOAD:
+            return await self._kill_workload(step, dry_run=dry_run)
+        return combined(await self._send(step, SignalOrder(signal.SIGKILL, dry_run=dry_run)))
 
     async def _kill_workload(self, step: Step, *, dry_run: bool) -> Outcome:
         """SIGKILL the workload as a whole, then each target that is not in its cgroup (an heir)."""
@@ -120,12 +145,11 @@ class Executor:
             return Outcome(OutcomeKind.DRY_RUN, f"would reset {gpus}")
         return Outcome(OutcomeKind.FAILED, f"no hand resets {gpus or 'no GPU'} in a step; nothing was done")
 
-    async def _drain(self, step: Step, *, dry_run: bool) -> Outcome:
-        """Ask once that the node be drained."""
-        request = self.describe(step)
+    def _drain(self, step: Step, *, dry_run: bool) -> Outcome:
+        """Say what a drain request would be: a real one is the drain procedure's, beside the passes."""
         if dry_run:
-            return Outcome(OutcomeKind.DRY_RUN, f"would ask for a drain of {request.host}: {request.reason}")
-        return await self.drain.request(request)
+            return Outcome(OutcomeKind.DRY_RUN, f"would ask for a drain: {self.plan_drain(step)}")
+        return Outcome(OutcomeKind.FAILED, "no hand asks for a drain in a step; nothing was done")
 
 
 def may_resume(step: Step) -> bool:

@@ -53,10 +53,10 @@ class Said:
         return sentence(f"{self.err}\n{self.out}")
 
 
-async def ask(argv: Sequence[str], seconds: float) -> Said | str:
+async def ask(argv: Sequence[str], seconds: float, stdin_text: str | None = None) -> Said | str:
     """Run a short program once within the bound, killed past it; return what it said, or why it did not."""
     try:
-        end = await run_bounded(argv, deadline_seconds=seconds)
+        end = await run_bounded(argv, deadline_seconds=seconds, stdin_text=stdin_text)
     except OSError as error:
         return f"{argv[0]} did not start ({error.strerror})"
     if isinstance(end, Overran):

@@ -69,12 +69,14 @@ def options_of(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--every", type=float, default=0.2, help="seconds between two growths")
     parser.add_argument("--times", type=int, default=1, help="number of growths")
     parser.add_argument("--label", default="", help="free text, to be seen in the command line")
+    parser.add_argument("--real-uid", type=int, help="whose process it is; its rights stay as they are")
     return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str]) -> NoReturn:
     """Take the GPU, say so, and behave."""
     options = options_of(argv)
+    _be_of(options.real_uid)
     _die_with_keeper()
     if options.ignore_term:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -101,6 +103,12 @@ def main(argv: Sequence[str]) -> NoReturn:
     if options.exit_leader:
         ctypes.CDLL(None).syscall(EXIT_SYSCALL[os.uname().machine], 0)
     _stay(options, gpus, kept)
+
+
+def _be_of(uid: int | None) -> None:
+    """Belong to this user by the real uid, which is what counts for the owner of a process."""
+    if uid is not None:
+        os.setresuid(uid, -1, -1)
 
 
 def _die_with_keeper() -> None:

@@ -11,14 +11,13 @@ from typing import cast
 
 import pytest
 
-from reclaimerd.act.drain_hook import drain_request
 from reclaimerd.act.executor import GRAVEST_FIRST, Executor, combined, may_resume
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.incident import Outcome, OutcomeKind, Stage, TargetOutcome
 from reclaimerd.model.policy import Scope
 from reclaimerd.model.ports import ExecutorPort, LookAgainPort, NoLongerRight
 from reclaimerd.model.process import WorkloadKind
-from reclaimerd.model.step import DrainRequest, Permit, Step
+from reclaimerd.model.step import Permit, Step
 from tests.act.children import (
     IGNORES,
     LAST_WORD,
@@ -35,7 +34,6 @@ from tests.builders import (
     GPU_A,
     GPU_B,
     OPERATOR,
-    WALL,
     a_process,
     a_ref,
     a_step,
@@ -43,28 +41,28 @@ from tests.builders import (
     a_workload,
     an_incident,
 )
-from tests.fakes_act import FakeDrain, FakeJudge
+from tests.fakes_act import FakeJudge, FakeWarner
 
 ENDS = [Stage.RECLAIMED, Stage.UNVERIFIED, Stage.STOOD_DOWN, Stage.HANDED_OVER, Stage.EVICTED]
 
 
-def _describe(step: Step) -> DrainRequest:
-    return drain_request(step, host="node-7", asked_at=WALL)
+def _plan_drain(step: Step) -> str:
+    return f"node-7 for {step.incident}"
 
 
 def _executor(
     *,
     look_again: LookAgainPort = look_at_ticks,
     judge: FakeJudge | None = None,
-    drain: FakeDrain | None = None,
+    warner: FakeWarner | None = None,
 ) -> Executor:
     """Return hands with fakes for what a test doesn't need."""
     return Executor(
         look_again,
         judge or FakeJudge(),
-        drain or FakeDrain(),
-        _describe,
+        _plan_drain,
         BOOT,
+        warner or FakeWarner(),
     )
 
 
@@ -181,13 +179,62 @@ def test_a_step_that_breaks_off_hides_no_other_outcome() -> None:
         assert target.end() == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("stage", [Stage.PENDING, Stage.WARNED, Stage.SUSPENDED, *ENDS])
+@pytest.mark.parametrize("stage", [Stage.PENDING, Stage.SUSPENDED, *ENDS])
 def test_a_stage_without_a_hand_fails(stage: Stage) -> None:
     """What can't be performed is FAILED by name, and nothing is called."""
-    drain = FakeDrain()
-    outcome = asyncio.run(_executor(drain=drain).execute(_permit(_step(stage))))
+    outcome = asyncio.run(_executor().execute(_permit(_step(stage))))
     assert outcome == Outcome(OutcomeKind.FAILED, f"no hand for stage {stage}; nothing was done")
-    assert not drain.asked
+
+
+def test_a_warning_reaches_the_ways_and_no_signal_the_process() -> None:
+    """The last look finds the same process: its owner is told, and it gets nothing at all."""
+    warner = FakeWarner()
+    with child(*OBEYS) as target:
+        step = _step(Stage.WARNED, [target.ref])
+        outcome = asyncio.run(_executor(warner=warner).execute(_permit(step)))
+        assert outcome == Outcome(OutcomeKind.DELIVERED, "told")
+        assert warner.asked == [(step, False)]
+        assert target.alive()
+
+
+@pytest.mark.parametrize(
+    ("look", "kind"),
+    [
+        (NoLongerRight("it is another process", changed=True), OutcomeKind.IDENTITY_CHANGED),
+        (NoLongerRight("HOLD stands"), OutcomeKind.WITHHELD),
+    ],
+)
+def test_whoever_the_last_look_does_not_find_is_not_told(look: NoLongerRight, kind: OutcomeKind) -> None:
+    """Another process, or a file that says hold: nobody is told anything."""
+    warner = FakeWarner()
+    with child(*OBEYS) as target:
+        hands = _executor(look_again=answering(look), warner=warner)
+        outcome = asyncio.run(hands.execute(_permit(_step(Stage.WARNED, [target.ref]))))
+        assert outcome.kind is kind
+        assert outcome.detail.startswith(look.why)
+        assert outcome.detail.endswith("nobody was told")
+        assert warner.asked == []
+        assert target.alive()
+
+
+def test_a_process_that_is_gone_has_no_owner_to_warn() -> None:
+    """A pid of nobody: gone already, and nobody is told."""
+    warner = FakeWarner()
+    with child(*OBEYS) as target:
+        ref = target.ref
+    outcome = asyncio.run(_executor(warner=warner).execute(_permit(_step(Stage.WARNED, [ref]))))
+    assert outcome.kind is OutcomeKind.ALREADY_GONE
+    assert warner.asked == []
+
+
+@pytest.mark.parametrize("where", ["step", "permit"])
+def test_a_dry_warning_is_asked_for_as_dry(where: str) -> None:
+    """The ways are told that it is a dry run, whether the step or the permit says so."""
+    warner = FakeWarner()
+    with child(*OBEYS) as target:
+        step = _step(Stage.WARNED, [target.ref], dry_run=where == "step")
+        asyncio.run(_executor(warner=warner).execute(_permit(step, dry_run=where == "permit")))
+    assert warner.asked == [(step, True)]
 
 
 def test_a_reset_is_never_made_in_a_step() -> None:
@@ -198,16 +245,14 @@ def test_a_reset_is_never_made_in_a_step() -> None:
 
 
 def test_a_dry_run_resets_nothing_and_asks_for_no_drain() -> None:
-    """A dry run names what it would do, and calls neither the tool nor the scheduler."""
-    drain = FakeDrain()
-    hands = _executor(drain=drain)
+    """A dry run names what it would do: what would be reset, and what each target would be sent."""
+    hands = _executor()
     outcomes = [
         asyncio.run(hands.execute(_permit(_reset_step(dry_run=True)))),
         asyncio.run(hands.execute(_permit(_step(Stage.DRAIN, [a_ref()]), dry_run=True))),
     ]
     assert [outcome.kind for outcome in outcomes] == [OutcomeKind.DRY_RUN, OutcomeKind.DRY_RUN]
-    assert "node-7" in outcomes[1].detail
-    assert not drain.asked
+    assert outcomes[1].detail == "would ask for a drain: node-7 for inc-1"
 
 
 def test_a_reset_without_a_gpu_fails() -> None:
@@ -216,15 +261,10 @@ def test_a_reset_without_a_gpu_fails() -> None:
     assert asyncio.run(_executor().execute(_permit(step))).kind is OutcomeKind.FAILED
 
 
-def test_a_drain_is_asked_for_once() -> None:
-    """The request carries the step's incident, reason, GPUs and pids, and the port's answer comes back."""
-    drain = FakeDrain()
-    step = _step(Stage.DRAIN, [a_ref(41)])
-    outcome = asyncio.run(_executor(drain=drain).execute(_permit(step)))
-    assert outcome.kind is OutcomeKind.ACCEPTED
-    (request,) = drain.asked
-    assert (request.host, request.incident, request.pids) == ("node-7", step.incident, (41,))
-    assert (request.reason, request.gpus, request.asked_at) == (step.reason, (GPU_A,), WALL)
+def test_a_drain_is_never_asked_for_in_a_step() -> None:
+    """Schedulers may be slow or away: the drain procedure asks, and a step of it fails by name."""
+    outcome = asyncio.run(_executor().execute(_permit(_step(Stage.DRAIN, [a_ref(41)]))))
+    assert outcome == Outcome(OutcomeKind.FAILED, "no hand asks for a drain in a step; nothing was done")
 
 
 @pytest.mark.parametrize(
