@@ -1,22 +1,26 @@
 """Fakes of the cycle's joints: each keeps the port's contract and notes what it was asked, in one order."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from reclaimerd.daemon.cycle import Cycle
 from reclaimerd.daemon.desk import Ticket
+from reclaimerd.daemon.drain_procedure import DrainJoints, DrainProcedure
 from reclaimerd.daemon.joints import Joints
 from reclaimerd.daemon.news import News
 from reclaimerd.daemon.opening import Order
 from reclaimerd.daemon.state import State
+from reclaimerd.daemon.warning_tasks import WarningTasks
 from reclaimerd.errors import ReclaimerdError, RecordError
 from reclaimerd.judge.evaluate import JudgeContext
 from reclaimerd.judge.plight import PlightSettings
 from reclaimerd.model.audit_record import AuditEntry, RecordKind
+from reclaimerd.model.drain import DrainRequest
 from reclaimerd.model.identity import IncidentId, ProcessRef
 from reclaimerd.model.incident import Outcome, OutcomeKind, TargetOutcome
 from reclaimerd.model.policy import Policy
-from reclaimerd.model.ports import Batch, Look
+from reclaimerd.model.ports import Asked, Batch, Look, NotAsked, SlotTaken, SlotWaits, TargetAnswer
 from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.step import Permit
 from reclaimerd.record.faults import NoSpaceError
@@ -124,6 +128,66 @@ class FakeExecutor:
 
 
 @dataclass(slots=True)
+class FakeTarget:
+    """One who is asked for drains: notes what was asked and taken back, and answers as it was told."""
+
+    events: list[str]
+    name: str = "fake"
+    asked: list[DrainRequest] = field(default_factory=list)
+    withdrawn: list[DrainRequest] = field(default_factory=list)
+    answer: TargetAnswer = field(default_factory=lambda: Asked("noted"))
+    farewell: TargetAnswer = field(default_factory=lambda: Asked("forgotten"))
+
+    async def request(self, request: DrainRequest) -> TargetAnswer:
+        """Note the request and answer."""
+        self.events.append("act drain")
+        self.asked.append(request)
+        return self.answer
+
+    async def withdraw(self, request: DrainRequest) -> TargetAnswer:
+        """Note that it is taken back."""
+        self.withdrawn.append(request)
+        return self.farewell
+
+    async def status(self, request: DrainRequest) -> TargetAnswer:
+        """Tell whether it stands."""
+        return Asked("stands") if request in self.asked else NotAsked("nothing stands")
+
+    def plan(self, request: DrainRequest) -> str:
+        """Return what would be sent."""
+        return f"note {request.id}"
+
+
+@dataclass(slots=True)
+class FakeFleet:
+    """Gives a place, or the answer that it was told."""
+
+    answer: SlotTaken | SlotWaits = field(default_factory=lambda: SlotTaken("there is room"))
+    taken: list[str] = field(default_factory=list)
+    released: list[str] = field(default_factory=list)
+    farewell: TargetAnswer = field(default_factory=lambda: Asked("given back"))
+
+    async def take(self, request: DrainRequest) -> SlotTaken | SlotWaits:
+        """Note who asked."""
+        self.taken.append(request.id)
+        return self.answer
+
+    async def release(self, request: DrainRequest) -> TargetAnswer:
+        """Note who gave it back."""
+        self.released.append(request.id)
+        return self.farewell
+
+
+async def no_fence(_incident: IncidentId) -> str:
+    """No reset has asked for a fence."""
+    return ""
+
+
+_TURNS = 50
+"""Turns of the loop that a drain request over fakes needs at most to come to rest."""
+
+
+@dataclass(slots=True)
 class Rig:
     """A cycle over fakes: the test sets the snapshot, runs passes, and reads what was done."""
 
@@ -134,6 +198,10 @@ class Rig:
     events: list[str]
     forgotten: list[IncidentId]
     now: list[float]
+    target: FakeTarget
+    fleet: FakeFleet
+    held: list[str]
+    """Why nobody may be asked for a drain now; empty: nothing."""
 
     def order(self, pid: int = 100, **overrides: object) -> Ticket:
         """Lay an operator's order down for the next pass."""
@@ -146,6 +214,8 @@ class Rig:
         """Make passes, each `step` seconds after the one before; the snapshot only ages."""
         for _ in range(count):
             await self.cycle.run_pass()
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
             self.age(step)
 
     def age(self, seconds: float) -> None:
@@ -168,6 +238,23 @@ def a_rig(snapshot: Snapshot, policy: Policy | None = None, **overrides: object)
     sampler = FakeSampler(snapshot)
     recorder = FakeRecorder(events)
     executor = FakeExecutor(events)
+    target, fleet = FakeTarget(events), FakeFleet()
+    held: list[str] = []
+    cycles: list[Cycle] = []
+    drains = DrainProcedure(
+        DrainJoints(
+            targets=lambda: {target.name: target},
+            reports=frozenset,
+            fleet=lambda: fleet,
+            held=lambda: held[0] if held else "",
+            write=lambda change, records: cycles[0].write(change, records),  # noqa: PLW0108  # built after this
+            ledger=lambda: cycles[0].state.ledger,
+            wall=lambda: sampler.snapshot.taken_at,
+            wake=lambda: None,
+            boot_id=snapshot.boot_id,
+            release_fence=no_fence,
+        )
+    )
     joints = Joints(
         sampler=sampler,
         recorder=recorder,
@@ -178,15 +265,20 @@ def a_rig(snapshot: Snapshot, policy: Policy | None = None, **overrides: object)
         clock=lambda: now[0],
         plight_settings=lambda _policy: PlightSettings(),
         forget=forgotten.append,
+        warnings=WarningTasks(executor, lambda: None),
         news=News(None, None),
         xids={},
         driver_changed=lambda: events.append("driver changed"),
         begin_reset=lambda run: events.append(f"begin {run}"),
+        look_after_drain=drains.look_after,
+        drain_targets=lambda: (target.name,),
+        host="node-7",
     )
     joints = replace(joints, **overrides)  # type: ignore[arg-type]  # the test names the fields
     cycle = Cycle(a_policy() if policy is None else policy, joints, State())
     cycle.started_mono = MONO - 3600.0
-    return Rig(cycle, sampler, recorder, executor, events, forgotten, now)
+    cycles.append(cycle)
+    return Rig(cycle, sampler, recorder, executor, events, forgotten, now, target, fleet, held)
 
 
 def a_disk_error() -> RecordError:

@@ -4,8 +4,10 @@ from dataclasses import dataclass, field, replace
 
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.draft import Draft
+from reclaimerd.daemon.drain_request import request_of
+from reclaimerd.daemon.drains import is_drain, is_leaving, under_way, with_request
 from reclaimerd.daemon.opening import Moment, new_attempt_id
-from reclaimerd.daemon.resets import in_flight, is_reset, run_of
+from reclaimerd.daemon.resets import is_reset, run_of
 from reclaimerd.judge.budgets import breaker_trip, spends_of
 from reclaimerd.judge.endings import drain_reason_of, handed_over, recipient_of, second_look_at, withdrawn
 from reclaimerd.judge.evaluate import effective_mode, rule_named
@@ -20,6 +22,7 @@ from reclaimerd.judge.steps import (
     with_intent,
     with_passed_over,
 )
+from reclaimerd.judge.warnings import only_warned
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.identity import IncidentId
 from reclaimerd.model.incident import ActorKind, Attempt, Incident, Recipient, Stage, Subject
@@ -51,6 +54,9 @@ STANDING = frozenset(
 )
 """What forbids a reset whatever the host looks like: while one stands, no whole search of it is made."""
 
+
+_LEAVING_SECONDS = 5.0
+"""How soon a drain is looked at again while this node's request is being taken back."""
 
 UNCLEAR = frozenset({ReasonKind.UNDETERMINED})
 """One slow read on a busy host: an operator's order that has begun waits for a clear look, in its time."""
@@ -88,7 +94,8 @@ def trip_breaker(draft: Draft, fresh: list[Incident], context: GateContext) -> N
     due = [
         NewlyDue(workload_key(incident.target), incident.target.gpus)
         for incident in fresh
-        if not draft.incidents[incident.id].plan.dry_run and _enforces(incident, policy)
+        if not (incident.plan.only_warns or draft.incidents[incident.id].plan.dry_run)
+        and _enforces(incident, policy)
     ]
     why = breaker_trip(due, context.snapshot, policy)
     if why is None or draft.ledger.breaker is not None:
@@ -106,7 +113,7 @@ def admit_all(
     """
     admitted = Admitted()
     for incident in list(draft.incidents.values()):
-        if incident.ended or in_flight(incident.id, draft.ledger):
+        if incident.ended or under_way(incident.id, draft.ledger):
             continue
         now = Moment(context.now, context.wall)
         admitted.wake(second_look_at(incident))
@@ -115,6 +122,8 @@ def admit_all(
                 admitted.wake(until)
             case OutOfSteps(why=why):
                 _run_out(draft, incident, context, why)
+            case Step(stage=Stage.DRAIN) if is_leaving(draft.ledger):
+                admitted.wake(context.now + _LEAVING_SECONDS)
             case Step() as step:
                 by_rule = incident.actor.kind is ActorKind.RULE
                 asked = replace(
@@ -177,7 +186,11 @@ def _intend(permit: Permit, incident: Incident, context: GateContext, round_: _R
     ledger = round_.draft.ledger
     spends = spends_of(permit, incident, context)
     runs = (run_of(permit, attempt, context),) if is_reset(permit) else ()
-    round_.draft.put_ledger(replace(ledger, spends=ledger.spends + spends, resets=ledger.resets + runs))
+    ledger = replace(ledger, spends=ledger.spends + spends, resets=ledger.resets + runs)
+    if is_drain(permit) and context.drain_reason is not None:
+        request = request_of(incident, context.drain_reason, context.snapshot, context.host, round_.now)
+        ledger = with_request(ledger, request, context.drain_targets, context.snapshot.boot_id)
+    round_.draft.put_ledger(ledger)
     incident = replace(with_intent(incident, attempt), last_refusal="")
     round_.draft.put(incident, [entries.intent(incident, attempt, permit)])
     round_.said.pop(incident.id, None)
@@ -224,7 +237,7 @@ def _passing(incident: Incident, ledger: Ledger) -> frozenset[ReasonKind]:
 
 def _refused_operator(incident: Incident, text: str, context: GateContext) -> Incident:
     incident = replace(incident, last_refusal=text)
-    if incident.attempts:
+    if not only_warned(incident):
         return handed_over(incident, Recipient.OPERATOR, f"refused: {text}", context.wall)
     return withdrawn(incident, f"refused: {text}", context.wall)
 

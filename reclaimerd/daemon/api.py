@@ -13,6 +13,7 @@ from reclaimerd.daemon import entries
 from reclaimerd.daemon.access import Caller, Role
 from reclaimerd.daemon.asking import OrderFault, orders_of, pause_seconds, resumed_gpu
 from reclaimerd.daemon.desk import Ticket, gravest
+from reclaimerd.daemon.drain_calls import undrain_call
 from reclaimerd.daemon.evidence_wiring import Investigator
 from reclaimerd.daemon.explain_calls import explain_process, snapshot_call
 from reclaimerd.daemon.http_server import Answer, Body, Call, refusal
@@ -20,6 +21,7 @@ from reclaimerd.daemon.past import read_incident, read_incidents
 from reclaimerd.daemon.release_calls import release_call
 from reclaimerd.daemon.reset_calls import explain_call, reset_call
 from reclaimerd.daemon.service import Service
+from reclaimerd.daemon.slurm_calls import unkillable_call
 from reclaimerd.daemon.telling import result_row
 from reclaimerd.daemon.views import process_view, ps_view, status_view
 from reclaimerd.errors import ExitCode, ReclaimerdError
@@ -71,6 +73,8 @@ class Api:
             _Route("POST", "/v1/pause", Role.OPERATOR, self._pause),
             _Route("POST", "/v1/resume", Role.OPERATOR, self._resume),
             _Route("POST", "/v1/release-driver", Role.OPERATOR, self._release_driver),
+            _Route("POST", "/v1/undrain", Role.OPERATOR, self._undrain),
+            _Route("POST", "/v1/unkillable", Role.OPERATOR, self._unkillable),
         )
 
     async def answer(self, call: Call, caller: Caller) -> Answer:
@@ -189,6 +193,12 @@ class Api:
 
     async def _release_driver(self, call: Call, caller: Caller) -> Answer:
         return await release_call(self._service, call, caller)
+
+    async def _undrain(self, call: Call, caller: Caller) -> Answer:
+        return await undrain_call(self._service, call, caller)
+
+    async def _unkillable(self, call: Call, caller: Caller) -> Answer:
+        return await unkillable_call(self._service, call, caller)
 
     async def _close_gpu_breaker(self, gpu: GpuUuid, caller: Caller) -> Answer:
         cycle = self._service.cycle

@@ -15,7 +15,9 @@ from reclaimerd.daemon.counting import pruned, with_ends
 from reclaimerd.daemon.desk import Desk, Ticket
 from reclaimerd.daemon.draft import Draft
 from reclaimerd.daemon.drafting import Seen, bring_up, open_new
+from reclaimerd.daemon.drains import is_drain, tend
 from reclaimerd.daemon.faults import upsets
+from reclaimerd.daemon.following import unsure_of
 from reclaimerd.daemon.joints import Joints
 from reclaimerd.daemon.looking import followed, take_look
 from reclaimerd.daemon.noting import note_alarms, note_late
@@ -27,8 +29,10 @@ from reclaimerd.daemon.standing import hand_back
 from reclaimerd.daemon.state import State
 from reclaimerd.daemon.telling import tell_all
 from reclaimerd.errors import CorruptStoreError, RecordError
-from reclaimerd.judge.evaluate import evaluate
+from reclaimerd.judge.departures import advance_departures
+from reclaimerd.judge.evaluate import alarms, evaluate
 from reclaimerd.judge.gate_context import GateContext
+from reclaimerd.judge.hidden import hidden_alarms
 from reclaimerd.judge.protections import protection_of
 from reclaimerd.model.audit_record import AuditEntry, RecordKind
 from reclaimerd.model.incident import ActorKind, Stage
@@ -99,7 +103,8 @@ class Cycle:
         if upsets(self.joints.news.fresh(events)) or missed:
             self.joints.driver_changed()
             self.state.wants_full_scan = True
-        return replace(snapshot, kernel_news=news, device_events=events)
+        self.state.departures = departures = advance_departures(self.state.departures, snapshot)
+        return replace(snapshot, kernel_news=news, device_events=events, departures=departures)
 
     async def _judge_and_act(self, snapshot: Snapshot, looked: frozenset[int]) -> tuple[Admitted, int]:
         now = Moment(snapshot.at, snapshot.taken_at)
@@ -118,13 +123,18 @@ class Cycle:
         taken = self.desk.take(looked)
         fresh = open_new(draft, seen, taken, settled.faults.verdicts, (self.state, self.joints))
         context = self._context(draft, snapshot, now)
+        warned = self.joints.warnings.finished()
+        take_outcomes(draft, [work for work, _ in warned], [outcome for _, outcome in warned], context)
         trip_breaker(draft, fresh, context)
         said = dict(self.state.said)
         admitted = admit_all(draft, context, said, self.state.operator_fault)
         for at in (settled.paused_until, *(ticket.until for ticket in self.desk.under_way)):
             admitted.wake(at)
         late = note_late(draft, self.state.handed, snapshot, now)
-        alarmed = note_alarms(draft, evaluation, self.state.alarmed)
+        tend(draft, snapshot, (self.state.handed, self.policy.drain), now)
+        alarmed = note_alarms(
+            draft, (*alarms(evaluation), *hidden_alarms(snapshot, self.policy)), self.state.alarmed
+        )
         draft.put_ledger(pruned(draft.ledger, now.wall))
         work = await self._make_durable(draft, admitted.work, taken)
         if self.state.record_fault:  # what is not on record is told again
@@ -132,10 +142,12 @@ class Cycle:
         else:
             self.state.alarmed, self.state.said = alarmed, said
             self.state.driver_watch = settled.driver_watch
+            self.joints.warnings.recorded(warned)
             self.joints.news.taken(snapshot.kernel_news, snapshot.device_events)
             for name in late:
                 del self.state.handed[name]
         await self._act(work, context)
+        self.joints.look_after_drain()
         self.state.wants_reset_look = self.state.wants_reset_look or admitted.wants_reset_look
         tell_all(self.desk, self.state.incidents, (snapshot, now, self.state.ledger), admitted.refused)
         self._retire()
@@ -180,6 +192,9 @@ class Cycle:
             record_fault=self.state.record_fault,
             host_namespace=self.joints.host_namespace,
             open_gpus=open_gpus(draft.incidents.values(), self.policy),
+            unsure=unsure_of(draft.incidents.values(), self.state.evaluation),
+            host=self.joints.host,
+            drain_targets=self.joints.drain_targets(),
         )
 
     def settled_from(self) -> float:
@@ -207,7 +222,10 @@ class Cycle:
             return
         for item in [item for item in work if is_reset(item.permit)]:
             self.joints.begin_reset(item.attempt.id)
-        work = [item for item in work if not is_reset(item.permit)]
+        work = [item for item in work if not (is_reset(item.permit) or is_drain(item.permit))]
+        for item in [item for item in work if item.attempt.stage is Stage.WARNED]:
+            self.joints.warnings.begin(item)
+        work = [item for item in work if item.attempt.stage is not Stage.WARNED]
         outcomes = await self.joints.executor.execute_all([item.permit for item in work])
         after = Draft(dict(self.state.incidents), self.state.ledger)
         after.owe(self.state.owed)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from reclaimerd.daemon.desk import Ticket
 from reclaimerd.daemon.draft import Draft
+from reclaimerd.daemon.drains import take_answers
 from reclaimerd.daemon.driver_watch import DriverWatch, watch_driver
 from reclaimerd.daemon.faults import FaultMemory, open_by_fault, stand_down, take_news
 from reclaimerd.daemon.following import follow
@@ -50,7 +51,8 @@ def bring_up(draft: Draft, seen: Seen, state: State, joints: Joints) -> Settled:
     memory = take_news(draft, (snapshot, seen.policy), joints.xids, state.faults, now)
     verdicts, spans = evaluate_faults(snapshot, seen.policy, draft.ledger, memory.spans)
     take_results(draft, now, foreground=joints.foreground)
-    settle_broken_off(draft, now)
+    take_answers(draft, now)
+    settle_broken_off(draft, now, joints.warnings.under_way)
     follow(draft, snapshot, seen.evaluation, now)
     watch = state.driver_watch
     if not joints.foreground:  # one command is not the guard, and a short one judges no silence

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from reclaimerd.config.load import LoadedPolicy
 from reclaimerd.daemon.cycle import Cycle
+from reclaimerd.daemon.drain_procedure import DrainProcedure
 from reclaimerd.daemon.news import News
 from reclaimerd.daemon.released import DriverRelease
 from reclaimerd.daemon.reset_tasks import ResetTasks
@@ -51,8 +52,9 @@ class Current:
     loaded: LoadedPolicy
 
 
-ROLES = ("nvml", "procfs", "door", "kubelet")
-"""The workers by name; `door` starts with the first call on the control socket, `kubelet` where one is."""
+ROLES = ("nvml", "procfs", "door", "kubelet", "cluster", "signs")
+"""The workers by name; `door` starts with the first call on the control socket, the others where there is
+whom to ask, and `signs` where a rule needs to know what programs are."""
 
 
 @dataclass(slots=True)
@@ -65,11 +67,12 @@ class Engine:
     cycle: Cycle
     sampler: Sampler
     recorder: Recorder | None
-    probes: tuple[Probe, Probe, Probe, Probe]
+    probes: tuple[Probe, ...]
     """In the order of ROLES."""
     exits: ExitWatch
     me: ProcessRef
     resets: ResetTasks
+    drains: DrainProcedure
     news: News
     grip: DriverGrip
     """Our hold on the driver: one for resets and for a person who works on it by hand."""
@@ -104,6 +107,8 @@ class Engine:
         self.exits.close()
         self.release.stop()
         await self.resets.stop()
+        await self.drains.stop()
+        await self.cycle.joints.warnings.stop()
         self.news.close()
         await asyncio.gather(*(probe.close() for probe in self.probes))
         if self.recorder is not None:

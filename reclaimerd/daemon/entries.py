@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 from reclaimerd.model.audit_record import AuditEntry, RecordKind
+from reclaimerd.model.drain import NodeDrain
 from reclaimerd.model.incident import Actor, Attempt, Incident, Outcome
 from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.reset_run import ResetRun
-from reclaimerd.model.step import GateAnswer, Permit, Reason, Refusal
+from reclaimerd.model.step import GateAnswer, Permit, Reason, Refusal, Step
 
 
 def opened(
@@ -30,7 +31,26 @@ def intent(incident: Incident, attempt: Attempt, permit: Permit) -> AuditEntry:
         attempt=attempt.id,
         action=attempt.stage.value,
         gates=permit.answers,
-        evidence=tuple(str(ref) for ref in attempt.targets),
+        evidence=(*(str(ref) for ref in attempt.targets), *_said(permit.step)),
+    )
+
+
+def _said(step: Step) -> tuple[str, ...]:
+    """Return what the owner is told, word by word."""
+    return () if step.warning is None else tuple(f"says: {line}" for line in step.warning.lines)
+
+
+def late_outcome(step: Step, attempt: Attempt, result: Outcome) -> AuditEntry:
+    """Return the record of what came of an attempt after its incident was over."""
+    return AuditEntry(
+        kind=RecordKind.OUTCOME,
+        incident=step.incident,
+        attempt=attempt.id,
+        actor=step.actor,
+        action=attempt.stage.value,
+        target=step.target,
+        reason=result.detail,
+        outcome=result,
     )
 
 
@@ -104,6 +124,24 @@ def reset_alarm(run: ResetRun, text: str) -> AuditEntry:
 def gpu_breaker_tripped(run: ResetRun, text: str) -> AuditEntry:
     """Return the record that no reset of this GPU follows until a person says so."""
     return _of_reset(run, RecordKind.BREAKER_TRIPPED, text)
+
+
+def of_drain(drain: NodeDrain, text: str, actor: Actor | None = None) -> AuditEntry:
+    """Return the record of one step of this node's drain request, by the phase that it stands in."""
+    return AuditEntry(
+        kind=RecordKind.DRAIN_STEP,
+        incident=drain.request.incident,
+        actor=actor,
+        action=drain.phase.value,
+        reason=text,
+    )
+
+
+def drain_alarm(drain: NodeDrain, text: str) -> AuditEntry:
+    """Return the record that calls a person: nobody took this node's drain request."""
+    return AuditEntry(
+        kind=RecordKind.ALARM, incident=drain.request.incident, action=drain.phase.value, reason=text
+    )
 
 
 def _of_reset(run: ResetRun, kind: RecordKind, reason: str) -> AuditEntry:

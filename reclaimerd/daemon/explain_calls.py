@@ -164,7 +164,7 @@ def _holdings(about: _About) -> list[Json]:
 
 def _rule_row(account: RuleAccount, about: _About) -> Json:
     rule, reason = account.rule, account.reason
-    acts = rule.action is RuleAction.RECLAIM
+    acts = rule.action is not RuleAction.OBSERVE
     stages = planned_stages(rule, about.context.policy, rule.stages) if acts else ()
     would = _would_open(account, about) if acts else None
     return {

@@ -1,10 +1,11 @@
 """Follow the open incidents through one look: progress, heirs, proof, withdrawal, restart."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.draft import Draft
+from reclaimerd.daemon.drains import under_way
 from reclaimerd.daemon.opening import Moment
 from reclaimerd.daemon.resets import in_flight
 from reclaimerd.daemon.standing import with_unknown_outcomes
@@ -12,7 +13,8 @@ from reclaimerd.judge.endings import may_be_withdrawn, with_finding, withdrawn
 from reclaimerd.judge.evaluate import Evaluation
 from reclaimerd.judge.ladder import next_stage
 from reclaimerd.judge.proof import StillHeld, finding_of, heirs_of
-from reclaimerd.judge.steps import was_signalled, with_heirs, with_look
+from reclaimerd.judge.steps import with_heirs, with_look
+from reclaimerd.judge.warnings import only_warned
 from reclaimerd.model.audit_record import AuditEntry
 from reclaimerd.model.identity import IncidentId, ProcessRef
 from reclaimerd.model.incident import (
@@ -28,7 +30,7 @@ from reclaimerd.model.incident import (
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import Scope
 from reclaimerd.model.snapshot import Snapshot
-from reclaimerd.model.verdict import Ruling
+from reclaimerd.model.verdict import RuleReason, Ruling
 
 _JOINABLE = (Stage.PENDING, Stage.WARNED, Stage.SUSPENDED, Stage.SIGTERM, Stage.SIGKILL)
 
@@ -67,6 +69,9 @@ def withdrawal(incident: Incident, snapshot: Snapshot, evaluation: Evaluation) -
         return "it no longer holds a GPU" if snapshot.scan.full_at is not None else ""
     if verdict.ruling is Ruling.SPARE:
         return f"it is protected now: {verdict.reasons[0].text}" if verdict.reasons else "it is protected now"
+    held_back = evaluation.held_back.get((incident.actor.name, root))
+    if held_back is not None:
+        return f"its rule holds, but must leave it alone: {held_back.text}"
     holding = any(kept.rule == incident.actor.name and kept.ref == root for kept in evaluation.sustained)
     own = next((reason for reason in verdict.reasons if reason.rule == incident.actor.name), None)
     if holding or (own is not None and own.ruling is Ruling.UNDETERMINED):
@@ -94,8 +99,8 @@ def resumed(
 ) -> tuple[Incident, list[AuditEntry]]:
     """Return a stored incident as a new start must see it, and the records of what changed.
 
-    An attempt that has no outcome becomes UNKNOWN: look again, never resend blindly; but a reset under
-    way goes on by its own record. An incident of another boot can only end.
+    An attempt that has no outcome becomes UNKNOWN: look again, never resend blindly; but a reset or a
+    drain request under way goes on by its own record. An incident of another boot can only end.
     """
     if incident.boot_id != boot_id:
         proof = Proof(ProofKind.RELEASED_UNMEASURED, "the host was booted again; nothing was measured")
@@ -107,7 +112,7 @@ def resumed(
             end_text=proof.text,
         )
         return ended, [entries.ended(ended)]
-    if in_flight(incident.id, ledger):
+    if under_way(incident.id, ledger):
         return incident, []
     return with_unknown_outcomes(incident, "we ended between intent and outcome", now)
 
@@ -130,12 +135,27 @@ def _inherits(incident: Incident) -> bool:
     return by_rule or incident.target.scope is not Scope.PROCESS
 
 
+def unsure_of(incidents: Iterable[Incident], evaluation: Evaluation | None) -> dict[IncidentId, RuleReason]:
+    """Return the rules' open incidents whose rule asks for no act in this look, and what it says."""
+    found: dict[IncidentId, RuleReason] = {}
+    for one in incidents:
+        if evaluation is None or one.ended or one.actor.kind is not ActorKind.RULE:
+            continue
+        verdict = evaluation.verdict_of(one.target.root)
+        reasons = () if verdict is None else verdict.reasons
+        own = next((reason for reason in reasons if reason.rule == one.actor.name), None)
+        if own is not None and own.ruling is not Ruling.RECLAIM:
+            found[one.id] = own
+    return found
+
+
 def acted(incident: Incident) -> bool:
-    """Tell whether this incident did anything that a cool-down must follow."""
-    return was_signalled(incident) or bool(incident.attempts)
+    """Tell whether this incident did anything that a cool-down must follow: a warning is no act."""
+    return not only_warned(incident)
 
 
 def dry_run(incident: Incident) -> bool:
-    """Tell whether every attempt of this incident was a dry run."""
-    kinds = [attempt.outcome.kind for attempt in incident.attempts if attempt.outcome is not None]
+    """Tell whether every act that this incident attempted was a dry run."""
+    acts = (attempt for attempt in incident.attempts if attempt.stage is not Stage.WARNED)
+    kinds = [attempt.outcome.kind for attempt in acts if attempt.outcome is not None]
     return bool(kinds) and all(kind is OutcomeKind.DRY_RUN for kind in kinds)

@@ -18,7 +18,8 @@ from reclaimerd.daemon.entries import of_host
 from reclaimerd.daemon.http_server import Answer, Call
 from reclaimerd.daemon.pacing import Pacing
 from reclaimerd.daemon.service import Service
-from reclaimerd.daemon.wiring import build, start_workers
+from reclaimerd.daemon.wiring import build
+from reclaimerd.daemon.wiring_workers import start_workers
 from reclaimerd.errors import ReclaimerdError
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.incident import Actor, ActorKind

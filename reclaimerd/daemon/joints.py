@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from reclaimerd.daemon.news import News
 from reclaimerd.daemon.recording import RecordingPort
+from reclaimerd.daemon.warning_tasks import WarningTasks
 from reclaimerd.judge.evaluate import JudgeContext
 from reclaimerd.judge.plight import PlightSettings
 from reclaimerd.judge.protections import Ours
@@ -35,8 +36,15 @@ class Joints:
     """A GPU came, went or changed hands: whoever asks the driver must start anew."""
     begin_reset: Callable[[AttemptId], None]
     """Let the reset procedure take up a run that is durable; it goes on by itself, beside the passes."""
+    warnings: WarningTasks
+    """The warnings to owners that are under way, beside the passes."""
     forget: Callable[[IncidentId], None]
     """Let the hands drop what they kept of an incident that ended."""
+    look_after_drain: Callable[[], None]
+    """Let this node's drain request go on from where the ledger has it."""
+    drain_targets: Callable[[], tuple[str, ...]]
+    """Return who is asked for a drain by the policy in force."""
+    host: str = ""
     host_namespace: bool = True
     foreground: bool = False
     dry_run: bool = False

@@ -5,7 +5,7 @@ import asyncio
 from reclaimerd.daemon.desk import Desk
 from reclaimerd.daemon.plights import pids_in_exit
 from reclaimerd.daemon.state import State
-from reclaimerd.judge.series import wants_freezers, wants_utilisation
+from reclaimerd.judge.series import wants_freezers, wants_signs, wants_utilisation
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.incident import Incident
 from reclaimerd.model.policy import Policy
@@ -57,4 +57,5 @@ def take_look(state: State, desk: Desk, policy: Policy) -> Look:
         deep=full_scan,
         utilisation=every or wants_utilisation(policy),
         freezers=every or wants_freezers(policy),
+        signs=every or wants_signs(policy),
     )

@@ -1,6 +1,6 @@
 """Put on record what a look showed besides the incidents' own steps: late deaths, and alarms that are new."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from reclaimerd.daemon import entries
@@ -8,7 +8,6 @@ from reclaimerd.daemon.draft import Draft
 from reclaimerd.daemon.following import late_releases
 from reclaimerd.daemon.opening import Moment
 from reclaimerd.daemon.resets import reset_since
-from reclaimerd.judge.evaluate import Evaluation, alarms
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.identity import IncidentId
 from reclaimerd.model.incident import Incident
@@ -28,9 +27,9 @@ def note_late(
     return [incident.id for incident, _ in late]
 
 
-def note_alarms(draft: Draft, evaluation: Evaluation, alarmed: frozenset[str]) -> frozenset[str]:
-    """Record each alarm that was not raised before; return those that stand."""
-    now = frozenset(alarms(evaluation))
+def note_alarms(draft: Draft, standing: Iterable[str], alarmed: frozenset[str]) -> frozenset[str]:
+    """Record each standing alarm that was not raised before; return those that stand."""
+    now = frozenset(standing)
     for text in sorted(now - alarmed):
         draft.note(entries.of_host(RecordKind.ALARM, text))
     return now

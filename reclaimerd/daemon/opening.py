@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from reclaimerd.judge.evaluate import effective_mode
 from reclaimerd.model.identity import AttemptId, GpuUuid, IncidentId, ProcessRef
 from reclaimerd.model.incident import Actor, ActorKind, Incident, Plan, Target
-from reclaimerd.model.policy import ListedStage, Mode, Policy, Rule, Scope
+from reclaimerd.model.policy import ListedStage, Mode, Policy, Rule, RuleAction, Scope
 from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.reading import Known, text_of
 from reclaimerd.model.snapshot import Snapshot
@@ -84,13 +84,16 @@ def rule_incident(verdict: Verdict, rule: Rule, target: Target, policy: Policy, 
     deciding = next(reason for reason in verdict.reasons if reason.rule == rule.name)
     actor = Actor(ActorKind.RULE, rule.name, policy_digest=policy.digest)
     ladder = policy.ladder
+    only_warns = rule.action is RuleAction.WARN
     plan = Plan(
-        stages=rule.stages,
+        stages=() if only_warns else rule.stages,
         sigterm_seconds=ladder.sigterm_seconds if rule.sigterm_seconds is None else rule.sigterm_seconds,
         sigkill_seconds=ladder.sigkill_seconds if rule.sigkill_seconds is None else rule.sigkill_seconds,
         exit_grace_seconds=ladder.exit_grace_seconds,
         proof_seconds=ladder.proof_seconds,
         dry_run=effective_mode(policy, rule) is Mode.DRY_RUN,
+        warn_seconds=(rule.warn_before_seconds or 0.0) if only_warns else rule.warn_before_seconds,
+        only_warns=only_warns,
     )
     return new_incident(actor, deciding.text, target, plan, now)
 

@@ -14,6 +14,7 @@ from reclaimerd.errors import ExitCode
 from reclaimerd.judge.endings import withdrawn
 from reclaimerd.judge.evaluate import Evaluation
 from reclaimerd.judge.unallocated import allocations_for, evidence_lines
+from reclaimerd.judge.warnings import only_warned
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.identity import GpuUuid, ProcessRef
 from reclaimerd.model.incident import ActorKind, Incident, Plan, Subject
@@ -214,7 +215,7 @@ def _join(draft: Draft, ticket: Ticket, incident: Incident, seen: tuple[Policy, 
     ticket.until = now.mono + own.timeout_seconds if own.timeout_seconds is not None else None
     why = order.reason or "no reason given"
     joined, did = incident, "joined"
-    if incident.actor.kind is ActorKind.RULE and (order.force or not incident.attempts):
+    if incident.actor.kind is ActorKind.RULE and (order.force or only_warned(incident)):
         plan = _taken_over(own, incident, now)
         joined = replace(incident, actor=order.actor, plan=plan, last_refusal="")
         did = f"took it over from rule {incident.actor.name}"

@@ -19,8 +19,17 @@ def take_outcomes(
 ) -> None:
     """Bring the draft up to what came of this pass's acts."""
     for item, outcome in zip(work, outcomes, strict=True):
-        incident = draft.incidents[item.incident]
-        if item.permit.dry_run or item.permit.step.dry_run:
+        found = draft.incidents.get(item.incident)
+        if found is None:  # a warning takes its time, and its incident may be over meanwhile
+            draft.note(entries.late_outcome(item.permit.step, item.attempt, outcome))
+            continue
+        incident = found
+        if incident.ended:
+            incident = with_outcome(incident, item.attempt, outcome, context.now)
+            draft.put(incident, [entries.outcome(incident, item.attempt, outcome)])
+            continue
+        is_dry = item.permit.dry_run or item.permit.step.dry_run
+        if is_dry and item.attempt.stage is not Stage.WARNED:  # after a warning it goes on, as if delivered
             _take_dry_run(draft, incident, item, (outcome, context))
             continue
         incident = with_outcome(incident, item.attempt, outcome, context.now)
@@ -46,9 +55,8 @@ def _after(incident: Incident, outcome: Outcome, wall: float) -> Incident:
 
 def _withheld(incident: Incident) -> int:
     kinds = (OutcomeKind.WITHHELD, OutcomeKind.FAILED)
-    return sum(
-        1 for attempt in incident.attempts if attempt.outcome is not None and attempt.outcome.kind in kinds
-    )
+    signals = (attempt for attempt in incident.attempts if attempt.stage is not Stage.WARNED)
+    return sum(1 for attempt in signals if attempt.outcome is not None and attempt.outcome.kind in kinds)
 
 
 def _take_dry_run(draft: Draft, incident: Incident, item: Work, seen: tuple[Outcome, GateContext]) -> None:

@@ -14,7 +14,8 @@ from reclaimerd.errors import ExitCode, ReclaimerdError
 from reclaimerd.host.wire import Decoder, to_wire
 from reclaimerd.judge.protections import Ours
 from reclaimerd.model.fault import StandingXid
-from reclaimerd.model.identity import FileIdentity
+from reclaimerd.model.identity import FileIdentity, ProcessRef
+from reclaimerd.model.process import ProgramSigns
 from reclaimerd.model.snapshot import Snapshot
 
 FORMAT = "reclaimerd snapshot"
@@ -39,10 +40,19 @@ class HostFile:
 
 
 @dataclass(frozen=True, slots=True)
+class SignsOfOne:
+    """What was read of one program besides: the same."""
+
+    ref: ProcessRef
+    signs: ProgramSigns
+
+
+@dataclass(frozen=True, slots=True)
 class RecordedLook:
     """One recorded look. `programs` are the paths and globs whose files the host was asked for.
 
-    `ours` are the processes of the program that took it; `xids` stood against GPUs at that time.
+    `ours` are the processes of the program that took it; `xids` stood against GPUs at that time. `signs`
+    came later than the form itself: a file without them was written before.
     """
 
     format: str
@@ -53,12 +63,14 @@ class RecordedLook:
     xids: tuple[StandingXid, ...]
     host_files: tuple[HostFile, ...]
     snapshot: Snapshot
+    signs: tuple[SignsOfOne, ...] = ()
 
     @property
     def look(self) -> Snapshot:
-        """Return the snapshot whole, with its program files."""
+        """Return the snapshot whole, with its program files and signs."""
         files = {FileIdentity(one.device, one.inode): one.path for one in self.host_files}
-        return replace(self.snapshot, host_files=files)
+        signs = {one.ref: one.signs for one in self.signs}
+        return replace(self.snapshot, host_files=files, signs=signs)
 
 
 _RECORDED: Decoder[RecordedLook] = Decoder(RecordedLook)
@@ -69,8 +81,9 @@ def recorded(
 ) -> Json:
     """Return a look in the form that is written to a file."""
     files = tuple(HostFile(file.device, file.inode, path) for file, path in snapshot.host_files.items())
-    bare = replace(snapshot, host_files={}, plights={})
-    look = RecordedLook(FORMAT, VERSION, __version__, ours, programs, xids, files, bare)
+    signs = tuple(SignsOfOne(ref, found) for ref, found in sorted(snapshot.signs.items()))
+    bare = replace(snapshot, host_files={}, plights={}, signs={})
+    look = RecordedLook(FORMAT, VERSION, __version__, ours, programs, xids, files, bare, signs)
     wire = to_wire(look)
     if not isinstance(wire, dict):
         raise TypeError("a recorded look has no wire form")

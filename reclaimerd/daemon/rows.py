@@ -87,7 +87,12 @@ def names_row(workload: Workload) -> Json:
     names = workload.names
     if names is None:
         return {}
-    known = {key: value for key, value in asdict(names).items() if value is not None and key != "labels"}
+    told = {
+        key: value
+        for key, value in asdict(names).items()
+        if key not in ("labels", "labels_whole", "mark_known")
+    }
+    known = {key: value for key, value in told.items() if value not in (None, "", ())}
     return known | ({"labels": dict(names.labels)} if names.labels else {})
 
 

@@ -9,14 +9,16 @@ from dataclasses import replace
 
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.draft import Draft
+from reclaimerd.daemon.drains import under_way
 from reclaimerd.daemon.opening import Moment
-from reclaimerd.daemon.resets import in_flight
 from reclaimerd.judge.endings import handed_over, may_be_withdrawn, withdrawn
 from reclaimerd.judge.evaluate import effective_mode, goes_further, rule_named
 from reclaimerd.judge.steps import with_outcome
+from reclaimerd.judge.warnings import only_warned
 from reclaimerd.model.audit_record import AuditEntry, RecordKind
+from reclaimerd.model.identity import AttemptId
 from reclaimerd.model.incident import ActorKind, Incident, Outcome, OutcomeKind, Recipient, Stage
-from reclaimerd.model.policy import FaultRule, Mode, Policy, Rule
+from reclaimerd.model.policy import FaultRule, Mode, Policy, Rule, RuleAction
 
 
 def end_pause(draft: Draft, now: Moment) -> float | None:
@@ -31,23 +33,30 @@ def end_pause(draft: Draft, now: Moment) -> float | None:
     return None
 
 
-def settle_broken_off(draft: Draft, now: Moment) -> None:
-    """Give every open attempt of an earlier pass its outcome: unknown, so that nothing is sent again."""
+def settle_broken_off(draft: Draft, now: Moment, given: frozenset[AttemptId] = frozenset()) -> None:
+    """Give every open attempt of an earlier pass its outcome: unknown, so that no signal is sent again.
+
+    `given`: warnings that are being given, whose outcome is still to come.
+    """
     for incident in list(draft.incidents.values()):
-        if in_flight(incident.id, draft.ledger):
+        if under_way(incident.id, draft.ledger):
             continue
-        settled, records = with_unknown_outcomes(incident, "the pass broke off after the intent", now)
+        why = "the pass broke off after the intent"
+        settled, records = with_unknown_outcomes(incident, why, now, given)
         if records:
             draft.put(settled, records)
 
 
-def with_unknown_outcomes(incident: Incident, why: str, now: Moment) -> tuple[Incident, list[AuditEntry]]:
+def with_unknown_outcomes(
+    incident: Incident, why: str, now: Moment, given: frozenset[AttemptId] = frozenset()
+) -> tuple[Incident, list[AuditEntry]]:
     """Return the incident with UNKNOWN for each attempt that has no outcome, and the records of it."""
     records: list[AuditEntry] = []
     for attempt in incident.attempts:
-        if attempt.outcome is None:
+        if attempt.outcome is None and attempt.id not in given:
             kind = OutcomeKind.DRY_RUN if incident.plan.dry_run else OutcomeKind.UNKNOWN
-            settled = Outcome(kind, f"{why}; nothing is sent again")
+            again = "it is given again" if attempt.stage is Stage.WARNED else "nothing is sent again"
+            settled = Outcome(kind, f"{why}; {again}")
             incident = with_outcome(incident, attempt, settled, now.mono)
             records.append(entries.outcome(incident, attempt, settled))
     return incident, records
@@ -71,15 +80,25 @@ def make_way(
     policy: Policy,
     now: Moment,
 ) -> None:
-    """Stand down what a rule that goes less far has opened and did nothing about: it would stay for ever."""
+    """Stand down what a rule that goes less far has opened and did nothing about: it would stay for ever.
+
+    A rule that only warns goes less far than one that reclaims in the same mode.
+    """
     for incident in list(draft.incidents.values()):
-        untouched = incident.stage is Stage.PENDING and not incident.attempts
+        untouched = incident.stage in (Stage.PENDING, Stage.WARNED) and only_warned(incident)
         if incident.ended or not untouched or incident.actor.kind is not ActorKind.RULE:
             continue
         other = rule_named(policy, incident.actor.name)
-        if is_about(incident) and other is not None and goes_further(rule, other, policy):
+        if is_about(incident) and other is not None and _outdoes(rule, incident, other, policy):
             ended = withdrawn(incident, f"rule {rule.name} goes further", now.wall)
             draft.put(ended, [entries.ended(ended)])
+
+
+def _outdoes(rule: Rule | FaultRule, incident: Incident, other: Rule | FaultRule, policy: Policy) -> bool:
+    if goes_further(rule, other, policy):
+        return incident.plan.only_warns or not incident.attempts  # what an owner was told of an act stands
+    acts = rule.action is RuleAction.RECLAIM
+    return acts and incident.plan.only_warns and not goes_further(other, rule, policy)
 
 
 def hand_back(draft: Draft, why: str, now: Moment) -> None:
@@ -87,7 +106,7 @@ def hand_back(draft: Draft, why: str, now: Moment) -> None:
     for incident in list(draft.incidents.values()):
         if incident.ended or incident.actor.kind is not ActorKind.OPERATOR:
             continue
-        if in_flight(incident.id, draft.ledger):  # its reset goes on without whoever asked for it
+        if under_way(incident.id, draft.ledger):  # it goes on without whoever asked for it
             continue
         settled, records = with_unknown_outcomes(incident, why, now)
         ended = handed_over(settled, Recipient.OPERATOR, why, now.wall)

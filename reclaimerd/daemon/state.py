@@ -9,6 +9,7 @@ from reclaimerd.errors import CorruptStoreError
 from reclaimerd.judge.evaluate import Evaluation
 from reclaimerd.judge.plight import PlightMemory
 from reclaimerd.judge.series import Past
+from reclaimerd.model.allocation import Departure
 from reclaimerd.model.identity import IncidentId
 from reclaimerd.model.incident import Incident
 from reclaimerd.model.ledger import Ledger
@@ -25,6 +26,7 @@ class State:
     ledger: Ledger = field(default_factory=Ledger)
     sustained: tuple[Sustained, ...] = ()
     past: Past = field(default_factory=Past)
+    departures: tuple[Departure, ...] = ()
     snapshot: Snapshot | None = None
     evaluation: Evaluation | None = None
     said: dict[IncidentId, str] = field(default_factory=dict)

@@ -5,9 +5,12 @@ from collections.abc import Mapping
 from reclaimerd import __version__
 from reclaimerd.daemon.allocation_rows import allocation_faults, allocation_rows, allocation_word
 from reclaimerd.daemon.cycle import Cycle
+from reclaimerd.daemon.drain_rows import drain_row
+from reclaimerd.daemon.drains import attention_text
 from reclaimerd.daemon.rows import Json, gpu_row, holder_row, how_seen, note_on, plight_view, process_row
 from reclaimerd.daemon.telling import stages_of
 from reclaimerd.judge.signatures import ab_ba
+from reclaimerd.judge.warnings import what_follows
 from reclaimerd.model.incident import ENDS, Incident, Subject
 from reclaimerd.model.ledger import SpendKind
 from reclaimerd.model.reading import known_or_none
@@ -59,6 +62,7 @@ def status_view(cycle: Cycle, facts: Mapping[str, object]) -> Json:
         ],
         "not_watched": [*cycle.joints.news.faults(), *allocation_faults(snapshot)],
         "resets": [reset_row(run) for run in ledger.resets],
+        "drain": drain_row(ledger.drain),
         "do_not_touch": [
             {"gpus": list(one.gpus), "since": one.since, "why": one.why} for one in ledger.untouchable
         ],
@@ -217,6 +221,7 @@ def incident_row(incident: Incident, snapshot: Snapshot | None) -> Json:
         "since_seconds": round(max(0.0, now - incident.opened_mono), 3),
         "refused": incident.last_refusal,
         "stages": stages_of(incident),
+        "follows": what_follows(incident, now),
         "end_text": incident.end_text,
     }
 
@@ -273,6 +278,8 @@ def _attention(cycle: Cycle, hold: str) -> list[str]:
     if state.snapshot is not None:
         deadlock = ab_ba(state.snapshot.plights.values(), state.snapshot.kernel)
         found += [deadlock] if deadlock is not None else []
+    if told := attention_text(state.ledger.drain):
+        found.append(told)
     found += [
         f"incident {one.id} ({_who(one)}) was handed over: {one.end_text}" for one in state.handed.values()
     ]

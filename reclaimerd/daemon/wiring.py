@@ -5,7 +5,6 @@ in who waits for whom, and a reader opens no store for writing.
 """
 
 import asyncio
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from reclaimerd.config.load import LoadedPolicy
 from reclaimerd.config.user_patterns import compile_patterns
 from reclaimerd.config.xids import load_xids
 from reclaimerd.daemon.cycle import Cycle
+from reclaimerd.daemon.drain_procedure import DrainProcedure
 from reclaimerd.daemon.driver_watch import taken_up
 from reclaimerd.daemon.engine import ROLES, Choice, Current, Engine, Paths, sampler_settings
 from reclaimerd.daemon.groups import group_id
@@ -28,47 +28,34 @@ from reclaimerd.daemon.released import DriverRelease
 from reclaimerd.daemon.reset_procedure import ResetProcedure
 from reclaimerd.daemon.reset_tasks import ResetTasks
 from reclaimerd.daemon.state import State
-from reclaimerd.daemon.this_host import read_ancestors, read_boot_id, read_own_ref, sees_host_pids
+from reclaimerd.daemon.this_host import (
+    host_name,
+    read_ancestors,
+    read_boot_id,
+    read_own_ref,
+    sees_host_pids,
+)
+from reclaimerd.daemon.warning_tasks import WarningTasks
+from reclaimerd.daemon.wiring_drain import DrainHands, build_drain
 from reclaimerd.daemon.wiring_eyes import (
+    build_eyes,
     build_news,
     build_reset_eyes,
-    build_sampler,
     starting_anew,
-    with_names,
 )
 from reclaimerd.daemon.wiring_hands import HandParts, build_executor, build_reset, build_tool, sweep
+from reclaimerd.daemon.wiring_workers import Probes, start_workers
 from reclaimerd.daemon.writing import MadeNothing, claim_writer, has_living_writer
 from reclaimerd.judge.evaluate import JudgeContext
 from reclaimerd.judge.protections import Ours
 from reclaimerd.model.identity import ProcessRef
-from reclaimerd.model.policy import Policy, WorkerSettings
+from reclaimerd.model.policy import Policy
 from reclaimerd.observe.driver_grip import DriverGrip
 from reclaimerd.observe.exits import ExitWatch
-from reclaimerd.observe.probe import Probe
 from reclaimerd.observe.sampler import Sampler
 from reclaimerd.record.opening import Places, open_records
 from reclaimerd.record.recorder import Recorder
 from reclaimerd.record.store import Stored
-
-Probes = tuple[Probe, Probe, Probe, Probe]
-"""Ends of the workers: nvml, procfs, the one that looks at who comes to the door, and the kubelet's."""
-
-
-async def start_workers(paths: Paths) -> Probes:
-    """Return the probes, the first two workers starting: each takes a tenth of a second to be ready.
-
-    For a caller that has more to prepare meanwhile. A worker opens no driver before it is asked, and
-    one whose predecessor turns out to be abandoned and alive is ended without a question.
-    """
-    limits = WorkerSettings()
-    nvml = Probe("nvml", _command("nvml", paths.simulate), limits)
-    procfs = Probe("procfs", _command("procfs", None), limits)
-    door = Probe("door", _command("procfs", None), limits)
-    kubelet = Probe("kubelet", _command("kubelet", None), limits)
-    nvml.explain_by(procfs.read_stack)
-    for probe in (nvml, procfs):
-        await probe.start()
-    return nvml, procfs, door, kubelet
 
 
 async def build(
@@ -84,9 +71,9 @@ async def build(
     me = read_own_ref(boot_id)
     policy = loaded.policy
     probes = await start_workers(paths) if probes is None else probes
-    nvml, procfs, _, kubelet = probes
+    nvml, procfs, _door, *others = probes
     # The door keeps its own patience: a short limit for readings must not lock operators out.
-    for probe in (nvml, procfs, kubelet):
+    for probe in (nvml, procfs, *others):
         probe.take_limits(policy.workers)
     exits = ExitWatch(lambda _ref: wake())
     clocks = (time.monotonic, time.time)
@@ -137,15 +124,17 @@ async def _finish(part: _Unfinished) -> Engine:
             await _adopt(part, stored)
     holder: list[Cycle] = []
     tasks: list[ResetTasks] = []
+    drains: list[DrainProcedure] = []
     looker = LastLooker(part.probes[1], lambda: _judged(holder[0]))
     hands = _hands_of(part, recorder, holder)
-    executor = build_executor(hands, looker)
+    drain_hands = DrainHands(hands)
+    executor = build_executor(hands, looker, drain_hands.plan)
     tool = build_tool(hands)
     if not part.choice.read_only:
         await sweep(tool, stored.ledger)
     part.sampler.use_reset_eyes(build_reset_eyes(part.paths, part.probes, hands.policy, tool.fault))
-    named = with_names(part.sampler, part.paths, part.probes[1], foreground=part.choice.foreground)
-    sampler = OneAtATime(build_sampler(named, part.probes[3], hands.policy))
+    eyes = build_eyes(part.sampler, part.paths, part.probes, hands.policy, foreground=part.choice.foreground)
+    sampler = OneAtATime(eyes)
     news = build_news(part.paths, stored.ledger, part.me.boot_id)
     joints = Joints(
         sampler=sampler,
@@ -161,6 +150,10 @@ async def _finish(part: _Unfinished) -> Engine:
         clock=time.monotonic,
         plight_settings=settings_by_policy(),
         forget=executor.sights.forget,
+        warnings=WarningTasks(executor, part.wake),
+        look_after_drain=lambda: None if part.choice.read_only else drains[0].look_after(),
+        drain_targets=lambda: tuple(drain_hands.targets()),
+        host=host_name(),
         host_namespace=sees_host_pids(),
         foreground=part.choice.foreground,
         dry_run=part.choice.dry_run,
@@ -169,6 +162,7 @@ async def _finish(part: _Unfinished) -> Engine:
     cycle = Cycle(part.current.loaded.policy, joints, State(ledger=stored.ledger, driver_watch=watch))
     holder.append(cycle)
     tasks.append(ResetTasks(ResetProcedure(build_reset(hands, tool, sampler, news)), part.wake))
+    drains.append(build_drain(hands, drain_hands, lambda: _drain_held(cycle), part.wake))
     return Engine(
         part.paths,
         part.choice,
@@ -180,12 +174,24 @@ async def _finish(part: _Unfinished) -> Engine:
         part.exits,
         part.me,
         tasks[0],
+        drains[0],
         news,
         hands.grip,
         DriverRelease(hands.grip),
         stored=stored,
         taken_from=taken_from,
     )
+
+
+def _drain_held(cycle: Cycle) -> str:
+    """Return why nobody may be asked for a drain now, or ""."""
+    pause = cycle.state.ledger.pause
+    if cycle.joints.dry_run:
+        return "we run with --dry-run"
+    if pause is not None:
+        return f"paused by {pause.by}: {pause.reason}"
+    hold = standing_hold_file(cycle.policy)
+    return f"the file {hold} says hold" if hold else ""
 
 
 def standing_hold_file(policy: Policy) -> str:
@@ -230,14 +236,6 @@ async def _adopt(part: _Unfinished, stored: Stored) -> None:
             await roles[kept.role].adopt_abandoned(kept.ref, kept.silent_since)
 
 
-def _command(role: str, simulate: Path | None) -> Callable[[int], list[str]]:
-    def argv(fd: int) -> list[str]:
-        words = [sys.executable, "-m", "reclaimerd.daemon.worker", "--role", role, "--fd", str(fd)]
-        return words if simulate is None else [*words, "--simulate", str(simulate)]
-
-    return argv
-
-
 def _ours_of(part: _Unfinished) -> Callable[[], Ours]:
     ancestors = read_ancestors(part.me.pid)
 
@@ -258,7 +256,7 @@ def _judge_of(part: _Unfinished) -> Callable[[], JudgeContext]:
         if policy.digest not in compiled:
             compiled.clear()
             compiled[policy.digest] = compile_patterns(policy) if policy.rules else _no_pattern
-        return JudgeContext(ours=ours(), patterns=compiled[policy.digest], user_ids=loaded.user_ids)
+        return JudgeContext(ours(), compiled[policy.digest], loaded.user_ids, loaded.group_ids)
 
     return judge
 

@@ -3,18 +3,18 @@
 With `wiring` the only place that imports `act`. Builds, and decides nothing.
 """
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from reclaimerd.act.clients import Clients, ClientTools
-from reclaimerd.act.drain_hook import DrainFile, drain_request
 from reclaimerd.act.executor import Executor
 from reclaimerd.act.members import Admitted, NotAdmitted
 from reclaimerd.act.placement import ChildPlace, SystemdPlace, read_own_cgroup
 from reclaimerd.act.reset import ResetTool
 from reclaimerd.act.reset_texts import outcome_of_tool
+from reclaimerd.act.warn import Warner
 from reclaimerd.daemon.cycle import Cycle
 from reclaimerd.daemon.engine import Paths
 from reclaimerd.daemon.last_look import LastLooker
@@ -24,13 +24,10 @@ from reclaimerd.daemon.reset_book import ResetJoints
 from reclaimerd.daemon.reset_gates import ResetGates
 from reclaimerd.daemon.this_host import host_name
 from reclaimerd.daemon.writing import read_start_ticks
-from reclaimerd.errors import RecordError
-from reclaimerd.host.files import ensure_directory
-from reclaimerd.judge.exit_path import state_word
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import Policy
 from reclaimerd.model.snapshot import Snapshot
-from reclaimerd.model.step import DrainRequest, Step
+from reclaimerd.model.step import Step
 from reclaimerd.observe.driver_grip import DriverGrip
 from reclaimerd.observe.probe import Probe
 from reclaimerd.record import logs
@@ -52,28 +49,32 @@ class HandParts:
     recorder: Recorder | None
 
 
-def build_executor(parts: HandParts, looker: LastLooker) -> Executor:
+def build_executor(parts: HandParts, looker: LastLooker, plan_drain: Callable[[Step], str]) -> Executor:
     """Return what performs one permitted step."""
-    policy, recorder = parts.policy(), parts.recorder
 
     async def members(step: Step, pids: tuple[int, ...]) -> Admitted | NotAdmitted:
         found = await looker.members(step, pids)
         return NotAdmitted(found) if isinstance(found, str) else Admitted(found)
 
-    async def write(path: Path, content: bytes) -> None:
-        if recorder is None:
-            raise RecordError("this engine only reads and writes no request")
-        await recorder.off_loop(lambda: ensure_directory(path.parent, 0o700), "making the drain directory")
-        await recorder.write_file(path, content)
-
-    directory = Path(policy.drain.directory) if policy.drain.directory else parts.paths.state_dir / "drain"
     return Executor(
         look_again=looker,
         judge_members=members,
-        drain=DrainFile(directory, write),
-        describe=lambda step: _describe(step, parts.cycle().state.snapshot),
+        plan_drain=plan_drain,
         boot_id=parts.boot_id,
+        warner=Warner(
+            host=host_name(),
+            settings=lambda: parts.policy().warn,
+            clock=time.time,
+            any_owner=parts.paths.simulate is not None,
+            devices=lambda: _gpu_nodes(parts.cycle().state.snapshot),
+        ),
     )
+
+
+def _gpu_nodes(snapshot: Snapshot | None) -> tuple[int, ...]:
+    """Return the numbers of the GPUs' nodes: a simulated host's are terminals, and nobody's to read."""
+    devices = () if snapshot is None else tuple(gpu.device for gpu in snapshot.gpus)
+    return tuple(os.makedev(device.major, device.minor) for device in devices)
 
 
 def build_tool(parts: HandParts) -> ResetTool:
@@ -126,12 +127,3 @@ def build_reset(parts: HandParts, tool: ResetTool, sampler: OneAtATime, news: Ne
         policy=parts.policy,
         boot_id=parts.boot_id,
     )
-
-
-def _describe(step: Step, snapshot: Snapshot | None) -> DrainRequest:
-    evidence = []
-    for ref in step.targets:
-        reading = snapshot.process(ref) if snapshot is not None else None
-        if reading is not None:
-            evidence.append(f"pid {ref.pid}: {state_word(reading)}")
-    return drain_request(step, host=host_name(), asked_at=time.time(), evidence=tuple(evidence))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from reclaimerd.observe.known_looks import SentLooks
     from reclaimerd.observe.place_records import PlaceRecords
     from reclaimerd.observe.processes import ProcessReader
+    from reclaimerd.observe.program_signs import SignReader
 
 Args = Mapping[str, object]
 Emit = Callable[[object], None]
@@ -112,12 +113,13 @@ class Heartbeat:
 class ProcfsDesk:
     """Role procfs: reads of other processes that may hang, one process at a time."""
 
-    __slots__ = ("_reader", "_records", "_sent")
+    __slots__ = ("_reader", "_records", "_sent", "_signs")
 
     def __init__(self, reader: "ProcessReader", sent: "SentLooks") -> None:
         self._reader = reader
         self._sent = sent
         self._records: PlaceRecords | None = None
+        self._signs: SignReader | None = None
 
     def answer(self, op: str, args: Args, emit: Emit) -> None:
         """Answer one question about other processes, or about the cgroups and containers they are in."""
@@ -142,6 +144,12 @@ class ProcfsDesk:
 
                 with Heartbeat(emit) as beat:
                     answer_kernel(op, args, emit, beat.at)
+            case "signs":
+                self._answer_signs(args, emit)
+            case "hidden":
+                from reclaimerd.daemon.worker_signs import answer_hidden  # noqa: PLC0415  # lazy as above
+
+                emit(answer_hidden(_numbers(args, "pids")))
             case _:
                 self._answer_of_places(op, args, emit)
 
@@ -159,7 +167,7 @@ class ProcfsDesk:
                 from reclaimerd.observe.freezers import read_freezers  # noqa: PLC0415  # lazy as above
 
                 emit(read_freezers(_texts(args, "cgroups")))
-            case "names" | "scontrol":
+            case "names" | "scontrol" | "slurm":
                 if self._records is None:
                     from reclaimerd.observe.place_records import PlaceRecords  # noqa: PLC0415  # lazy as above
 
@@ -168,6 +176,14 @@ class ProcfsDesk:
                     emit(part)
             case _:
                 raise ValueError(f"the procfs worker knows no {op!r}")
+
+    def _answer_signs(self, args: Args, emit: Emit) -> None:
+        from reclaimerd.daemon.worker_signs import answer_signs  # noqa: PLC0415  # lazy as above
+        from reclaimerd.observe.program_signs import SignReader  # noqa: PLC0415  # the same
+
+        self._signs = self._signs or SignReader()
+        with Heartbeat(emit) as beat:
+            answer_signs(self._signs, args, emit, beat.at)
 
     def _looks(self, args: Args, emit: Emit) -> None:
         whole, known = frozenset(_numbers(args, "whole")), _known(args)

@@ -46,6 +46,8 @@ ACTING = [
     ("POST", "/v1/pause"),
     ("POST", "/v1/resume"),
     ("POST", "/v1/release-driver"),
+    ("POST", "/v1/undrain"),
+    ("POST", "/v1/unkillable"),
 ]
 READING = [
     ("GET", "/v1/status"),

@@ -8,6 +8,7 @@ import pytest
 from reclaimerd.daemon.following import dry_run, resumed, withdrawal
 from reclaimerd.daemon.opening import Moment
 from reclaimerd.judge.evaluate import Evaluation
+from reclaimerd.judge.rulings import HeldBack
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.identity import AttemptId
 from reclaimerd.model.incident import Attempt, Outcome, OutcomeKind, ProofKind, Stage
@@ -18,6 +19,7 @@ from reclaimerd.model.snapshot import (
     GpuMemory,
     ScanCoverage,
 )
+from reclaimerd.model.verdict import RuleReason, Ruling, Sustained, Verdict
 from tests.builders import (
     BOOT,
     GIB,
@@ -43,6 +45,18 @@ from tests.fakes import a_rig
 NOW = Moment(MONO, WALL)
 CALM = a_policy(gates=GateSettings(settling_seconds=0.0))
 NO_VERDICT = Evaluation((), ())
+
+
+def test_a_rule_that_must_leave_it_alone_now_lets_it_go() -> None:
+    """The rule still holds, but the workload has grown large meanwhile: nobody waits for it to shrink."""
+    verdict = Verdict(a_ref(), Ruling.WATCH, (RuleReason("over-cap", Ruling.WATCH, "8 GiB"),))
+    holding = Evaluation((verdict,), (Sustained("over-cap", a_ref(), MONO, MONO, 1),))
+    assert withdrawal(an_incident(), a_busy_snapshot(), holding) == ""
+    back = replace(holding, held_back={("over-cap", a_ref()): HeldBack("it holds 2 GPUs of this host")})
+    told = "its rule holds, but must leave it alone: it holds 2 GPUs of this host"
+    assert withdrawal(an_incident(), a_busy_snapshot(), back) == told
+    other = replace(holding, held_back={("other", a_ref()): HeldBack("it is large")})
+    assert withdrawal(an_incident(), a_busy_snapshot(), other) == ""
 
 
 def an_attempt(outcome: OutcomeKind | None, stage: Stage = Stage.SIGTERM) -> Attempt:

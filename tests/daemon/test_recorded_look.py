@@ -17,10 +17,12 @@ from reclaimerd.daemon.recorded_look import (
 )
 from reclaimerd.errors import ExitCode
 from reclaimerd.judge.protections import program_globs
+from reclaimerd.model.allocation import SlurmJob, SlurmView
 from reclaimerd.model.fault import FaultClass, KernelNews, StandingXid, XidLine
 from reclaimerd.model.identity import FileIdentity
+from reclaimerd.model.process import Connection, ProgramSigns
 from reclaimerd.model.reading import Absent, Known, Unreadable
-from reclaimerd.model.snapshot import DeadListing, Snapshot
+from reclaimerd.model.snapshot import DeadListing, HiddenListing, Snapshot
 from tests.builders import (
     BOOT,
     GPU_A,
@@ -52,6 +54,13 @@ def a_look() -> Snapshot:
         baselines={GPU_A: 5},
         host_files={FileIdentity(1, 7): "/usr/bin/python3", FileIdentity(1, 8): "/usr/bin/Xorg"},
         gpus=(look.gpus[0], replace(look.gpus[1], memory=Absent("passthrough"))),
+        signs={
+            a_ref(): ProgramSigns(
+                Known(5), Unreadable("too large"), Known((Connection("203.0.113.9", 3333),)), ("bash",)
+            ),
+            a_ref(8): ProgramSigns(Absent("none"), Known("ab" * 32), Known(())),
+        },
+        hidden=(HiddenListing(GPU_B, 9, Known(5), "/proc has no entry for it"),),
         kernel_news=KernelNews(xids=(XidLine(7, 1.5, "0000:3b:00.0", 48, "DBE"),), last_seq=7),
     )
 
@@ -76,6 +85,24 @@ def test_a_look_comes_back_as_it_was() -> None:
     assert found.look == replace(a_look(), processes={100: plain})
     assert (found.ours, found.programs, found.xids) == (OURS, program_globs(), (XID,))
     assert look_of(written(), "the daemon") == found
+
+
+def test_a_file_from_before_there_were_signs_is_read() -> None:
+    """An older program wrote none of them, nor who was hidden."""
+    older = written()
+    del older["signs"]
+    for name in ("signs", "hidden", "slurm", "cluster"):
+        older["snapshot"].pop(name, None)
+    found = back(older).look
+    assert (found.signs, found.hidden) == ({}, ())
+
+
+def test_what_slurm_says_is_in_the_file() -> None:
+    """Jobs, the map and who is gone: a rule about jobs can be tried on it."""
+    jobs = (SlurmJob("5", "RUNNING", gpu_indices=(0,), uid=1001), SlurmJob("6", "CANCELLED", ended_at=1.5))
+    view = SlurmView(1.0, WALL, jobs, ((0, 1), (1, 0)), 30.0, 60.0, "", ("7",))
+    look = replace(a_look(), slurm=Known(view))
+    assert back(written(look)).look.slurm == Known(view)
 
 
 def test_what_belongs_to_more_looks_than_one_is_left_out() -> None:

@@ -192,12 +192,11 @@ def test_a_refused_reset_gives_its_budget_back_and_cools_nothing_down() -> None:
 def test_a_reset_that_was_tried_in_vain_asks_for_one_drain(result: ResetResult, kind: OutcomeKind) -> None:
     """An operator's too: a GPU in an unknown state is nobody's to use; the outcome is told once."""
     rig = under_way(a_reset_rig())
-    rig.executor.answer = lambda _permit: OutcomeKind.ACCEPTED
     let_end(rig, result)
     asyncio.run(rig.passes(5))
     assert outcomes(rig) == [kind, OutcomeKind.ACCEPTED]
-    assert [permit.step.stage for permit in rig.executor.permits] == [Stage.DRAIN]
-    assert "a reset was executed and failed" in rig.executor.permits[0].step.reason
+    assert rig.executor.permits == []
+    assert "a reset was executed and failed" in rig.target.asked[0].reason
     (ended,) = rig.recorder.of_kind(RecordKind.INCIDENT_ENDED)
     assert ended.end == f"{Stage.HANDED_OVER} to {Recipient.SCHEDULER}"
     assert rig.cycle.state.ledger.spends[0].kind is SpendKind.RESET

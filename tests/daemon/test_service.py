@@ -14,7 +14,7 @@ import structlog
 
 from reclaimerd.daemon import service as service_module
 from reclaimerd.daemon.driver_watch import DriverWatch
-from reclaimerd.daemon.engine import Choice, Engine
+from reclaimerd.daemon.engine import ROLES, Choice, Engine
 from reclaimerd.daemon.news import News
 from reclaimerd.daemon.opening import Order
 from reclaimerd.daemon.pacing import Pacing
@@ -127,9 +127,7 @@ class FakeEngine:
     cycle: Any
     recorder: FakeMemory | None
     choice: Choice
-    probes: tuple[FakeProbe, FakeProbe, FakeProbe, FakeProbe] = field(
-        default_factory=lambda: (FakeProbe(), FakeProbe(), FakeProbe(), FakeProbe())
-    )
+    probes: tuple[FakeProbe, ...] = field(default_factory=lambda: tuple(FakeProbe() for _ in ROLES))
     stored: Stored = field(default_factory=Stored)
     me: ProcessRef = field(default_factory=lambda: a_ref(900))
     news: News = field(default_factory=lambda: News(None, None))

@@ -53,6 +53,9 @@ def test_the_worker_reads_names_below_the_root_that_it_is_told(tmp_path: Path) -
         nothing = await probe.ask("scontrol", {"root": str(tmp_path)})
         assert isinstance(nothing, Answered)
         assert nothing.parts == ({"program": ""},)
+        slurm = await probe.ask("slurm", {"root": str(tmp_path)})
+        assert isinstance(slurm, Answered)
+        assert (slurm.parts[0]["slurm"]["scontrol"], slurm.parts[0]["slurm"]["daemons"]) == ("", [])
         for args in ({}, {"root": "/", "asked": [[1]]}, {"root": 5, "asked": []}):
             assert isinstance(await probe.ask("names", args), Failed)
 

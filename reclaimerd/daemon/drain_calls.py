@@ -1,0 +1,72 @@
+"""The call that takes this node's drain request back.
+
+It asks no target itself: the order becomes durable, and the drain procedure follows it.
+"""
+
+from dataclasses import replace
+
+from reclaimerd.daemon import entries
+from reclaimerd.daemon.access import Caller
+from reclaimerd.daemon.drain_rows import drain_row
+from reclaimerd.daemon.http_server import Answer, Call, refusal
+from reclaimerd.daemon.service import Service
+from reclaimerd.errors import ExitCode
+from reclaimerd.model.drain import AskState, DrainPhase, Withdrawal
+from reclaimerd.model.ledger import Ledger
+
+
+async def undrain_call(service: Service, call: Call, caller: Caller) -> Answer:
+    """Order the withdrawal of the request that an incident asked for or joined; ordered twice is once.
+
+    Raises RecordError when the order can't be put on record: then nothing is taken back.
+    """
+    name = str(call.body.get("incident") or "")
+    drain = service.cycle.state.ledger.drain
+    if drain is None or drain.phase is DrainPhase.DONE:
+        return refusal(
+            404, "this node has no drain request of ours", "see reclaimctl status", ExitCode.NO_TARGET
+        )
+    if name not in {drain.id, *(one.incident for one in drain.joined)}:
+        text = f"incident {name[:64]!r} asked for no drain; the request that stands is {drain.id}"
+        return refusal(404, text, f"reclaimctl undrain --incident {drain.id}", ExitCode.NO_TARGET)
+    if drain.withdrawal is None:
+        reason = str(call.body.get("reason") or "")[:500] or "no reason given"
+        order = Withdrawal(caller.actor.name, reason, service.wall())
+
+        def ordered(ledger: Ledger) -> Ledger:
+            kept = ledger.drain
+            is_same = kept is not None and kept.id == drain.id
+            return replace(ledger, drain=replace(kept, withdrawal=order)) if kept and is_same else ledger
+
+        record = entries.of_drain(drain, f"an operator takes the request back: {reason}", caller.actor)
+        await service.cycle.write(ordered, (record,))
+        service.cycle.joints.look_after_drain()
+        service.pacing.wake()
+    await _give_up(service, call, caller, drain.id)
+    return Answer(200, {"drain": drain_row(service.cycle.state.ledger.drain)})
+
+
+async def _give_up(service: Service, call: Call, caller: Caller, drain_id: str) -> None:
+    """Leave targets that can't take the request back to a person, on record with who said so."""
+    asked = call.body.get("give_up")
+    names = frozenset(str(one) for one in asked) if isinstance(asked, list) else frozenset()
+    if not names:
+        return
+
+    def left(ledger: Ledger) -> Ledger:
+        kept = ledger.drain
+        if kept is None or kept.id != drain_id:
+            return ledger
+        asks = tuple(
+            replace(ask, state=AskState.WITHDRAWN, text=f"left to a person by {caller.actor.name}")
+            if ask.target in names
+            else ask
+            for ask in kept.asks
+        )
+        return replace(ledger, drain=replace(kept, asks=asks))
+
+    drain = service.cycle.state.ledger.drain
+    if drain is not None:
+        text = f"left to a person: {', '.join(sorted(names))}"
+        await service.cycle.write(left, (entries.of_drain(drain, text, caller.actor),))
+        service.cycle.joints.look_after_drain()
