@@ -142,7 +142,7 @@ def _trial_body(loaded: "LoadedPolicy", recorded: "RecordedLook", source: str) -
     from reclaimerd.judge.trial import trial  # noqa: PLC0415 - the same
 
     policy, look = loaded.policy, recorded.look
-    context = JudgeContext(recorded.ours, compile_patterns(policy), loaded.user_ids)
+    context = JudgeContext(recorded.ours, compile_patterns(policy), loaded.user_ids, loaded.group_ids)
     found = trial(look, policy, recorded.xids, context)
     return {
         "policy": policy.source,

@@ -56,6 +56,8 @@ def _incident_lines(incident: Json) -> Iterator[str]:
     name, actor = incident.get("id"), incident.get("actor")
     since = age_text(incident.get("since_seconds"))
     yield f"open incident {name}, {incident.get('stage')} for {since}, by {actor}: {incident.get('reason')}"
+    if incident.get("follows"):
+        yield f"{_DEEP}{incident['follows']}"
     yield from _gate_lines(incident.get("gates"))
 
 

@@ -8,10 +8,12 @@ import click
 
 from reclaimerd.cli import (
     commands_act,
+    commands_drain,
     commands_files,
     commands_policy,
     commands_read,
     commands_reset,
+    commands_slurm,
     commands_stuck,
     texts,
 )
@@ -45,6 +47,9 @@ for _command in (
     commands_read.inspect,
     commands_act.kill,
     commands_reset.reset,
+    commands_drain.undrain,
+    commands_slurm.slurm_unkillable,
+    commands_slurm.healthcheck,
     commands_stuck.evidence,
     commands_stuck.doctor,
     commands_read.incidents,

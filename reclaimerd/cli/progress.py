@@ -6,7 +6,13 @@ from reclaimerd.cli.http_socket import Json
 from reclaimerd.cli.render import Block, Table, age_text, clock_text
 from reclaimerd.errors import ExitCode
 
-STAGE_WORDS = {"sigterm": "SIGTERM", "sigkill": "SIGKILL", "reset": "GPU reset", "drain": "drain request"}
+STAGE_WORDS = {
+    "warned": "warning",
+    "sigterm": "SIGTERM",
+    "sigkill": "SIGKILL",
+    "reset": "GPU reset",
+    "drain": "drain request",
+}
 
 
 def event_line(event: Json) -> str:

@@ -5,6 +5,7 @@ A field that an older or newer daemon leaves out shows as unknown and never ends
 
 from collections.abc import Iterator
 
+from reclaimerd.cli.drain_text import drain_lines
 from reclaimerd.cli.evidence_text import plight_line
 from reclaimerd.cli.http_socket import Json
 from reclaimerd.cli.progress import task_table
@@ -35,6 +36,7 @@ def status_blocks(body: Json) -> Iterator[Block]:
     yield driver_line(body)
     yield from _brakes(body)
     yield from _gpu_lines(body)
+    yield from drain_lines(body.get("drain"))
     if body.get("gpus"):
         yield Table(
             ("GPU", "UUID", "NAME", "PCI", "MEMORY", "UTIL", "HOLDERS", "RECOVERY", "NOTE"),
@@ -55,6 +57,9 @@ def status_blocks(body: Json) -> Iterator[Block]:
                 )
                 for item in body["incidents"]
             ),
+        )
+        yield from (
+            f"  {item.get('id')}: {item['follows']}" for item in body["incidents"] if item.get("follows")
         )
     yield from _skipped(body)
 

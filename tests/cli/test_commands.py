@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from reclaimerd.cli import texts
+from reclaimerd.cli.http_socket import Json
 from reclaimerd.cli.main import reclaimctl as group
 from reclaimerd.cli.main import run
 from reclaimerd.cli.progress import event_line
@@ -521,3 +522,58 @@ def test_release_driver_sends_its_time_and_says_until_when(
         assert run(["release-driver", "--end", "--socket", str(tmp_path / "t")]) == 0
     assert server.asked[0].body == {"end": True}
     assert capsys.readouterr().out == "the driver is not released: the daemon reads the GPUs\n"
+
+
+DRAIN = {
+    "id": "inc-1",
+    "phase": "stands",
+    "since": 1700000000.0,
+    "reason": "pid 41: stuck in uvm_release",
+    "mend": "reboot the node",
+    "slot": "2 of 5 nodes",
+    "targets": [{"name": "slurm", "state": "failed", "text": "no rights", "retry_at": 1700000600.0}],
+}
+
+
+@pytest.mark.parametrize("after", [None, {**DRAIN, "id": "inc-2"}])
+def test_undrain_waits_until_it_is_gone(
+    tmp_path: Path, after: Json | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It sends incident and reason; done when the node has no such request any more, or has another."""
+    status = Answer(body={"drain": after})
+    with canned(
+        tmp_path / "s", {"POST /v1/undrain": Answer(body={"drain": DRAIN}), "GET /v1/status": status}
+    ) as server:
+        words = ["undrain", "--incident", "inc-1", "--reason", "rebooted", "--socket", str(tmp_path / "s")]
+        assert run(words) == 0
+    assert server.asked[0].body == {"incident": "inc-1", "reason": "rebooted"}
+    assert capsys.readouterr().out == "the drain request is taken back\n"
+
+
+def test_undrain_that_does_not_wait_shows_where_it_stands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each target with its own words; exit 0, as nothing was waited for."""
+    with canned(tmp_path / "s", {"POST /v1/undrain": Answer(body={"drain": DRAIN})}) as server:
+        words = ["undrain", "--incident", "inc-1", "--no-wait", "--give-up", "slurm"]
+        assert run([*words, "--socket", str(tmp_path / "s")]) == 0
+    assert server.asked[0].body == {"incident": "inc-1", "reason": "", "give_up": ["slurm"]}
+    shown = capsys.readouterr().out
+    assert "drain request inc-1: stands since" in shown
+    assert "slurm: failed, again" in shown
+    assert "no rights" in shown
+
+
+def test_status_shows_the_drain_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What it is for, what to do, its place, and who did not take it."""
+    body = {**ANSWERS["GET /v1/status"].body, "drain": DRAIN}
+    with canned(tmp_path / "s", {"GET /v1/status": Answer(body=body)}):
+        run(["status", "--socket", str(tmp_path / "s")])
+    shown = capsys.readouterr().out
+    for words in (
+        "drain request inc-1",
+        "reboot the node",
+        "place in the fleet: 2 of 5 nodes",
+        "slurm: failed",
+    ):
+        assert words in shown

@@ -257,7 +257,7 @@ def test_policy_test_says_what_would_be_due(tmp_path: Path, capsys: pytest.Captu
         ('mode = "enforce"\n[[rule]]', 'mode = "observe"\n[[rule]]', "nothing (mode observe), else SIGTERM"),
         ('mode = "enforce"\n[[rule]]', 'mode = "dry-run"\n[[rule]]', "on record only (dry run): SIGTERM"),
         ('"4GiB"', '"70GiB"', "nothing"),
-        ('name = "over-cap"', 'name = "over-cap"\naction = "observe"', "nothing"),
+        ('mode = "enforce"\nmatch', 'action = "observe"\nmatch', "nothing"),
         (
             "[[rule]]",
             '[[rule]]\nname = "second"\nabove = "1GiB"\nmode = "observe"\n[[rule]]',

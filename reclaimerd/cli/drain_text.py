@@ -1,0 +1,20 @@
+"""This node's drain request for people."""
+
+from collections.abc import Iterator
+
+from reclaimerd.cli.http_socket import Json
+from reclaimerd.cli.render import moment_text
+
+
+def drain_lines(drain: Json | None) -> Iterator[str]:
+    """Yield this node's drain request: what it is for, how far it is, and each target."""
+    if not drain:
+        return
+    yield f"drain request {drain.get('id')}: {drain.get('phase')} since {moment_text(drain.get('since'))}"
+    yield f"  {drain.get('reason')}"
+    yield f"  {drain.get('mend')}"
+    if drain.get("slot"):
+        yield f"  place in the fleet: {drain['slot']}"
+    for one in drain.get("targets") or ():
+        again = f", again {moment_text(one['retry_at'])}" if one.get("retry_at") else ""
+        yield f"  {one.get('name')}: {one.get('state')}{again}: {one.get('text') or 'not asked yet'}"
