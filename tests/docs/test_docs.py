@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 
 from reclaimerd import __version__
+from reclaimerd.daemon.drain_request import RUNBOOK
 from reclaimerd.errors import ExitCode
+from reclaimerd.judge.drain_steps import as_markdown as drain_table
 from reclaimerd.judge.ladder import as_markdown
+from reclaimerd.model.drain import AskState, DrainCode, DrainPhase
 from reclaimerd.model.fault import FaultClass
 from reclaimerd.model.incident import OutcomeKind, ProofKind, Stage
 from reclaimerd.model.kernel import Leaving, TaskCondition
@@ -41,10 +44,15 @@ def test_the_ladder_page_is_the_table() -> None:
     assert text_of(DOCS / "ladder.md") == as_markdown()
 
 
+def test_the_drain_s_page_has_its_table() -> None:
+    """docs/drain.md has the phases as `judge/drain_steps.py` has them."""
+    assert drain_table() in text_of(DOCS / "drain.md")
+
+
 def test_each_refusal_and_each_end_has_its_runbook() -> None:
     """An operator who meets a reason, an end or an error finds a page of its name, and no other is there."""
     wanted = {str(kind) for kind in ReasonKind} | {str(end) for end in ENDS_WITH_A_RUNBOOK}
-    assert {path.stem for path in RUNBOOKS} == wanted | ERRORS_WITH_A_RUNBOOK
+    assert {path.stem for path in RUNBOOKS} == wanted | ERRORS_WITH_A_RUNBOOK | {Path(RUNBOOK).stem}
 
 
 def test_the_list_of_runbooks_is_whole() -> None:
@@ -113,7 +121,9 @@ def test_each_word_of_the_model_is_in_the_glossary() -> None:
     text = text_of(DOCS / "glossary.md")
     words = (*Stage, *ReasonKind, *TaskCondition, *Leaving, *OutcomeKind, *ProofKind)
     resets = (*ResetPhase, *ResetResult, *ChangeKind, *ChangeState)
-    values = [str(word) for word in (*words, *resets, *RuleKind, *Per)] + [fault.word for fault in FaultClass]
+    drains = (*DrainPhase, *AskState, *DrainCode)
+    values = [str(word) for word in (*words, *resets, *drains, *RuleKind, *Per)]
+    values += [fault.word for fault in FaultClass]
     assert [value for value in values if f"`{value}`" not in text] == []
 
 
