@@ -13,7 +13,7 @@ from tests.e2e.cgroups import cgroup, container, moved
 from tests.e2e.rig import Rig, simulated_host
 from tests.rigs.records import CONTAINERD, DOCKER, containerd_config, docker_config, write_record
 from tests.rigs.simulated import wait_until
-from tests.rigs.slurm import SCONTROL, Slurm, slurm, why_unavailable
+from tests.rigs.slurm import Slurm, slurm, why_unavailable
 
 pytestmark = [pytest.mark.process, pytest.mark.root]
 NOBODY = 65534
@@ -114,10 +114,7 @@ def test_a_jobs_process_is_named_by_job_and_user(
     real_slurm: Slurm, rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process of a real batch job is `job N (user)`, with its partition, by the real scontrol."""
-    wrapper = rig.host / "root" / SCONTROL.removeprefix("/")
-    wrapper.parent.mkdir(parents=True)
-    wrapper.write_text(f'#!/bin/sh\nSLURM_CONF={real_slurm.folder}/slurm.conf exec {SCONTROL} "$@"\n')
-    wrapper.chmod(0o755)
+    real_slurm.install(rig.host / "root")
     monkeypatch.delenv("SLURM_CONF", raising=False)
     job = real_slurm.submit("exec sleep 600", uid=NOBODY)
     wait_until(lambda: bool(real_slurm.pids_of(job)), f"the job runs: {real_slurm.story()}", 30)
@@ -127,5 +124,5 @@ def test_a_jobs_process_is_named_by_job_and_user(
         return dict(rig.ctl("inspect", str(pid)).answer["process"])
 
     wait_until(lambda: process()["workload"] == f"job {job} (nobody)", f"the job is named: {process()}", 20)
-    assert process()["names"] == {"job_id": job, "user": "nobody", "partition": "short"}
+    assert process()["names"] == {"job_id": job, "user": "nobody", "partition": "short", "hosts": 1}
     real_slurm.run("/usr/bin/scancel", job)

@@ -178,7 +178,11 @@ def test_a_client_that_comes_while_units_are_stopped_is_seen_at_the_last_look() 
         host.as_before()
 
 
-@pytest.mark.parametrize("times", [6, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(1500)])])
+_SLOW = [pytest.mark.slow, pytest.mark.timeout(900)]
+_NIGHTLY = [pytest.mark.nightly, pytest.mark.timeout(1800)]
+
+
+@pytest.mark.parametrize("times", [6, pytest.param(25, marks=_SLOW), pytest.param(100, marks=_NIGHTLY)])
 def test_never_over_a_fast_client(times: int) -> None:
     """A client opens and closes all the time: each reset is verified or refused, and none is over it."""
     with reset_host() as host:

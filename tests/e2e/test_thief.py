@@ -31,6 +31,7 @@ RULE: Table = {
     "mode": "enforce",
     "stages": ["sigterm", "sigkill"],
     "grace": "1s",
+    "large_jobs": True,
     "match.uid": ["0-4294967294"],
 }
 OTHER = Pod("other-0", [Container("main", [gpu("GPU-dddddddd-0000-4000-8000-00000000000d")])], "team")
@@ -171,6 +172,17 @@ def test_within_a_pod_a_rule_may_go_by_the_container() -> None:
         guest, _ = node.start("guest")
         assert node.rig.wait_record("incident_ended", pid=guest)["end"] == "reclaimed"
         node.assert_untouched(owner)
+
+
+def test_a_thief_of_a_pod_that_nobody_knows_is_told_and_left_alone() -> None:
+    """No cluster tells its labels: it may belong to a large job, so people are told and nothing is done."""
+    with a_node({**RULE, "large_jobs": False}) as node:
+        node.serve(Container("thief"))
+        thief = node.start("thief")
+        alarm = node.rig.wait_record("alarm")["reason"]
+        assert alarm.startswith("rule thief holds for team/train-0/thief, and leaves it alone as a large")
+        assert node.rig.verdict(thief[0]) == "watch"
+        node.assert_untouched(thief)
 
 
 @pytest.mark.slow
