@@ -61,7 +61,7 @@ def run(fleet: Fleet, seed: int = 1) -> Told:
             continue
         told.looks += 1
         own = FleetMark(node, "driver_unresponsive", now)
-        if fleet.settings.why_full(own, list(marks.values()), fleet.nodes):
+        if fleet.settings.why_full(own.node, own.code, marks.values(), fleet.nodes):
             heapq.heappush(events, (now + slot_pause(began[node], now), order, "ask", node))
             continue
         marks[node] = own

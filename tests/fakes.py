@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from reclaimerd.daemon.cycle import Cycle
 from reclaimerd.daemon.desk import Ticket
-from reclaimerd.daemon.drain_procedure import DrainJoints, DrainProcedure
+from reclaimerd.daemon.drain_joints import DrainJoints
+from reclaimerd.daemon.drain_procedure import DrainProcedure
 from reclaimerd.daemon.joints import Joints
 from reclaimerd.daemon.news import News
 from reclaimerd.daemon.opening import Order
@@ -246,6 +247,7 @@ def a_rig(snapshot: Snapshot, policy: Policy | None = None, **overrides: object)
             targets=lambda: {target.name: target},
             reports=frozenset,
             fleet=lambda: fleet,
+            first=str,
             held=lambda: held[0] if held else "",
             write=lambda change, records: cycles[0].write(change, records),  # noqa: PLW0108  # built after this
             ledger=lambda: cycles[0].state.ledger,

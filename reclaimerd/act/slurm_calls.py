@@ -6,7 +6,7 @@ Which node, and whether at all, is not decided here. A drain is never set on a l
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reclaimerd.act.fleet_limit import Fleet, Mark
+from reclaimerd.act.fleet_limit import Fleet
 from reclaimerd.act.programs import Said, ask
 from reclaimerd.host.child import OUTPUT_LIMIT_BYTES
 from reclaimerd.host.slurm_drain_text import (
@@ -19,7 +19,7 @@ from reclaimerd.host.slurm_drain_text import (
     parse_stands,
     parse_total,
 )
-from reclaimerd.model.drain_policy import FleetSettings
+from reclaimerd.model.drain_policy import FleetMark, FleetSettings
 from reclaimerd.model.ports import NotAsked
 
 ENV = ("/usr/bin/env", "-u", "SLURM_CLUSTERS", "-u", "SINFO_PARTITION", "LC_ALL=C", "SLURM_TIME_FORMAT=%s")
@@ -27,6 +27,8 @@ ENV = ("/usr/bin/env", "-u", "SLURM_CLUSTERS", "-u", "SINFO_PARTITION", "LC_ALL=
 _UNKNOWN_NODE = ("Invalid node name", " not found")
 _NO_RIGHTS = ("Invalid user id", "Access/permission denied", "Operation not permitted")
 _MOST_ROWS = 256
+SLACK_SECONDS = 300.0
+"""How far slurmd's start may lie from what its controller knows: another cluster may have such a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,14 @@ class SlurmCalls:
         if isinstance(said, NotAsked):
             return said
         found = parse_stands(said.out, node)
-        return NotAsked(f"scontrol does not tell how the node {node} stands") if found is None else found
+        if found is None:
+            return NotAsked(f"scontrol does not tell how the node {node} stands")
+        here, there = self.place.started_at, found.started_at
+        if here is not None and there is not None and abs(here - there) > SLACK_SECONDS:
+            return NotAsked(
+                f"the controller knows another slurmd of the name {node}, not the one that runs here"
+            )
+        return found
 
     async def drain(self, reason: str) -> NotAsked | None:
         """Drain the node; return why that failed. One without an answer in time may be carried out still."""
@@ -75,8 +84,8 @@ class SlurmCalls:
         marks = await self._marks(rows)
         return marks if isinstance(marks, NotAsked) else Fleet(marks, nodes, settings)
 
-    async def _marks(self, rows: Sequence[MarkRow]) -> tuple[Mark, ...] | NotAsked:
-        marks: dict[str, Mark] = {}
+    async def _marks(self, rows: Sequence[MarkRow]) -> tuple[FleetMark, ...] | NotAsked:
+        marks: dict[str, FleetMark] = {}
         for row in rows:
             names: tuple[str, ...] | None = (row.nodes,)
             if "[" in row.nodes or "," in row.nodes:
@@ -86,7 +95,7 @@ class SlurmCalls:
                 names = None if len(said.out) >= OUTPUT_LIMIT_BYTES else parse_nodes(said.out)
             if names is None:
                 return NotAsked(f"scontrol show hostnames does not tell which nodes {row.nodes[:100]} are")
-            marks |= {name: Mark(name, row.code, row.at) for name in names}
+            marks |= {name: FleetMark(name, row.code, row.at) for name in names}
         return tuple(marks.values())
 
     async def _run(self, *words: str) -> Said | NotAsked:

@@ -76,7 +76,28 @@ def asked_anew(drain: NodeDrain, boot_id: str) -> NodeDrain:
 
 def at_once(drain: NodeDrain) -> NodeDrain:
     """Return the request with nobody waited for."""
-    return replace(drain, asks=tuple(replace(ask, retry_at=None) for ask in drain.asks))
+    asks = tuple(replace(ask, retry_at=None) for ask in drain.asks)
+    return replace(drain, asks=asks, slot_retry_at=None)
+
+
+def waits_for_first(drain: NodeDrain, first: str) -> bool:
+    """Tell whether the target by which the arbiter counts this node has not taken the request yet."""
+    return any(
+        ask.target == first and ask.state not in (AskState.ASKED, AskState.FOREIGN) for ask in drain.asks
+    )
+
+
+def told_to_wait(drain: NodeDrain, first: str, reports: Collection[str]) -> NodeDrain:
+    """Return the request with all others waiting for that target: it may lose the place to another node."""
+    text = f"waits for {first}, which counts the fleet's nodes"
+    again_at = next((ask.retry_at for ask in drain.asks if ask.target == first), None)
+    asks = tuple(
+        ask
+        if ask.target == first or ask.target in reports
+        else replace(ask, text=ask.text if ask.tries else text, retry_at=again_at)
+        for ask in drain.asks
+    )
+    return replace(drain, asks=asks)
 
 
 def without_slot(drain: NodeDrain, reports: Collection[str], text: str, now: float) -> NodeDrain:
@@ -103,8 +124,13 @@ def slot_pause(began_at: float, now: float) -> float:
 
 
 def seconds_until(at: float | None, now: float) -> float:
-    """Return how long that still is; a clock that went back makes nobody wait longer than a retry does."""
-    return 0.0 if at is None else min(max(0.0, at - now), LAST_RETRY_SECONDS)
+    """Return how long that still is; what lies further off than any retry was set before the clock went back.
+
+    Then it is due: nobody waits for hours until the clock is there again.
+    """
+    if at is None or at - now > LAST_RETRY_SECONDS * (1.0 + _JITTER):
+        return 0.0
+    return max(0.0, at - now)
 
 
 def next_due(asks: Iterable[Ask], now: float) -> float:

@@ -6,7 +6,7 @@ our death the same request is asked again, which its targets know by its id. Not
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.drain_asks import (
@@ -17,47 +17,27 @@ from reclaimerd.daemon.drain_asks import (
     next_due,
     seconds_until,
     slot_pause,
+    told_to_wait,
+    waits_for_first,
     with_answers,
     with_tries,
     with_withdrawals,
     without_slot,
 )
+from reclaimerd.daemon.drain_joints import DrainJoints
 from reclaimerd.errors import CorruptStoreError, RecordError
 from reclaimerd.judge.drain_steps import next_phase
 from reclaimerd.model.audit_record import AuditEntry
 from reclaimerd.model.drain import AskState, DrainFact, DrainPhase, NodeDrain
-from reclaimerd.model.identity import IncidentId
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.ports import (
     DrainTargetPort,
-    FleetPort,
     NotAsked,
     SlotTaken,
     SlotWaits,
     TargetAnswer,
 )
 from reclaimerd.record import logs
-
-
-@dataclass(frozen=True, slots=True)
-class DrainJoints:
-    """What a drain request joins.
-
-    `targets` and `fleet` are those of the policy in force. `held` says why nothing may be asked now: paused,
-    HOLD, a dry run. `write` is the cycle's: durable, or it raises RecordError and nothing changed.
-    """
-
-    targets: Callable[[], Mapping[str, DrainTargetPort]]
-    reports: Callable[[], frozenset[str]]
-    fleet: Callable[[], FleetPort]
-    held: Callable[[], str]
-    write: Callable[[Callable[[Ledger], Ledger] | None, tuple[AuditEntry, ...]], Awaitable[None]]
-    ledger: Callable[[], Ledger]
-    wall: Callable[[], float]
-    wake: Callable[[], None]
-    boot_id: str
-    release_fence: Callable[[IncidentId], Awaitable[str]]
-    """Let go of what a reset of this incident had the scheduler keep; return why that failed, or ""."""
 
 
 class DrainProcedure:
@@ -173,7 +153,7 @@ class DrainProcedure:
                 await _answers(due, self._joints.targets(), lambda target: target.request(request))
             )
             drain = self._joints.ledger().drain or drain
-        asked = all(ask.tries or ask.state is AskState.FAILED for ask in drain.asks)
+        asked = all(ask.tries or ask.text for ask in drain.asks)
         if drain.phase is DrainPhase.ASK and asked:
             return await self._advance(DrainFact.ALL_ANSWERED, "everybody was asked")
         return next_due(drain.asks, self._joints.wall())
@@ -181,9 +161,15 @@ class DrainProcedure:
     async def _with_leave(self, drain: NodeDrain, due: list[str]) -> list[str]:
         """Return those who may be asked: without a place in the fleet's count the reports alone."""
         reports = self._joints.reports()
-        if drain.has_slot or set(due) <= reports:
+        if set(due) <= reports:
             return due
         now = self._joints.wall()
+        if drain.has_slot:
+            first = self._joints.first()
+            if not waits_for_first(drain, first):
+                return due
+            await self._change(lambda one: told_to_wait(one, first, reports))
+            return [name for name in due if name == first or name in reports]
         match await self._joints.fleet().take(drain.request):
             case SlotTaken(text=text):
                 await self._change(

@@ -5,6 +5,7 @@ many hosts must not let them all drain one node.
 """
 
 import os
+import time
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from typing import Protocol
@@ -42,6 +43,7 @@ class SlurmFinder:
     node: str
     root: str = "/"
     run: RunPort = run_bounded
+    wall: Callable[[], float] = time.time
 
     async def find(self) -> SlurmPlace | NotAsked:
         """Return the place; what a person must mend is lasting."""
@@ -60,7 +62,10 @@ class SlurmFinder:
         sure = len(host.daemons) == 1 and len(named) == 1 and self.node in ("", named[0])
         aliases = () if sure else await self._aliases(host.scontrol)
         node = node_of(self.node, named, aliases, os.environ.get("SLURMD_NODENAME", ""))
-        return node if isinstance(node, NotAsked) else SlurmPlace(node, host.scontrol, host.sinfo)
+        if isinstance(node, NotAsked):
+            return node
+        started = self.wall() - host.daemons[0].age_seconds if sure else None
+        return SlurmPlace(node, host.scontrol, host.sinfo, started)
 
     async def _aliases(self, scontrol: str) -> tuple[str, ...]:
         """Return the nodes that Slurm's configuration has for this host's name; () when it does not say."""

@@ -16,7 +16,8 @@ from reclaimerd.act.fence import Fence
 from reclaimerd.act.fleet_none import NobodyCounts, ReceiverCounts
 from reclaimerd.act.fleet_slurm import SlurmFleet
 from reclaimerd.act.unit_mark import UnitMark
-from reclaimerd.daemon.drain_procedure import DrainJoints, DrainProcedure
+from reclaimerd.daemon.drain_joints import DrainJoints
+from reclaimerd.daemon.drain_procedure import DrainProcedure
 from reclaimerd.daemon.drain_request import request_of
 from reclaimerd.daemon.opening import Moment
 from reclaimerd.daemon.slurm_place import SlurmFinder
@@ -53,6 +54,10 @@ class DrainHands:
     def fleet(self) -> FleetPort:
         """Return who counts the drained nodes of the fleet."""
         return self._by_policy()[2]
+
+    def first(self) -> str:
+        """Return the target whose own drain is this node's mark, "" where the arbiter has other marks."""
+        return "slurm" if self._parts.policy().drain.fleet.arbiter is Arbiter.SLURM else ""
 
     def plan(self, step: Step) -> str:
         """Return what each target would be sent for a step, byte for byte."""
@@ -140,6 +145,7 @@ def build_drain(
         targets=hands.targets,
         reports=lambda: REPORTS,
         fleet=hands.fleet,
+        first=hands.first,
         held=held,
         write=lambda change, records: parts.cycle().write(change, records),
         ledger=lambda: parts.cycle().state.ledger,

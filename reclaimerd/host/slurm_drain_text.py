@@ -15,6 +15,7 @@ NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}")
 """One node, and no list of nodes (`gpu[1-9]`)."""
 _OURS = re.compile(rf"{OURS}(?P<code>[a-z_]{{1,64}}) id=(?P<id>[A-Za-z0-9._:-]{{1,128}})(?![^\s])")
 _STATE = re.compile(r"^\s+State=(\S{1,256})(?!\S)", re.MULTILINE)
+_START = re.compile(r"(?<!\S)SlurmdStartTime=(\d{1,12})(?!\S)")
 _REASON = re.compile(r"^\s+Reason=(.{0,4096})$", re.MULTILINE)
 _SET = re.compile(r"(?P<reason>.*) \[(?P<by>[^\s\[\]@]{1,64})@(?P<at>\d{1,12}|[^\s\[\]]{1,64})\]")
 _WORD = re.compile(r"[A-Z_]+|\*")
@@ -23,11 +24,15 @@ _UNDRAINED_DOWN = frozenset({"down", "down*"})
 
 @dataclass(frozen=True, slots=True)
 class SlurmPlace:
-    """This host in Slurm: its node's name, and the programs that may be run for it as root."""
+    """This host in Slurm: its node's name, and the programs that may be run for it as root.
+
+    `started_at` is when its slurmd started (wall clock), None where that is not known.
+    """
 
     node: str
     scontrol: str
     sinfo: str
+    started_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,8 @@ class OurReason:
 class NodeStands:
     """What the controller says of one node: its state's words, its reason, who gave it, and when.
 
-    `at` is in wall-clock seconds of the controller's, None where it is not told.
+    `at` is in wall-clock seconds of the controller's, `started_at` when the node's slurmd told that it
+    started; None where it is not told.
     """
 
     node: str
@@ -51,6 +57,7 @@ class NodeStands:
     reason: str = ""
     by: str = ""
     at: float | None = None
+    started_at: float | None = None
 
     @property
     def ours(self) -> OurReason | None:
@@ -86,13 +93,15 @@ def parse_stands(text: str, node: str) -> NodeStands | None:
     if len(states) != 1:
         return None
     words = frozenset("NOT_RESPONDING" if word == "*" else word for word in _WORD.findall(states[0]))
+    starts = _START.findall(text)
+    started_at = float(starts[0]) if len(starts) == 1 else None
     told = _REASON.search(text)
     reason = "" if told is None else told[1].rstrip()
     found = _SET.fullmatch(reason)
     if found is None:
-        return NodeStands(node, states[0], words, reason)
+        return NodeStands(node, states[0], words, reason, started_at=started_at)
     at = float(found["at"]) if found["at"].isdecimal() else None
-    return NodeStands(node, states[0], words, found["reason"], found["by"], at)
+    return NodeStands(node, states[0], words, found["reason"], found["by"], at, started_at)
 
 
 def parse_marks(text: str) -> tuple[MarkRow, ...] | None:

@@ -69,24 +69,27 @@ class FleetSettings:
         """Return how many of so many nodes may be drained by us at once: at least one, at most all."""
         return max(1, min(self.nodes, int(nodes * self.percent / 100.0)))
 
-    def why_full(self, own: FleetMark, marks: Collection[FleetMark], nodes: int) -> str:
-        """Return why `own` node gets no place among `nodes` beside those marked, "" when it does.
+    def why_full(self, node: str, code: str, marks: Collection[FleetMark], nodes: int) -> str:
+        """Return why a node gets no place for this code among `nodes` beside those marked, "" when it does.
 
         Marks of its own don't count against it. Several nodes with one code that came together stop every
         further node with that code for as long as they all stand: a person ends that by taking one back.
         """
-        others = [mark for mark in marks if mark.node != own.node]
+        others = [mark for mark in marks if mark.node != node]
         limit = self.limit(nodes)
         if len(others) >= limit:
             names = ", ".join(sorted(mark.node for mark in others)[:_SHOWN])
-            return f"{len(others)} of at most {limit} nodes are drained by us ({names})"
-        times = sorted(mark.at for mark in others if mark.code == own.code)
+            return (
+                f"{len(others)} of {nodes} nodes are drained by us ({names}), and the limit is {limit} "
+                "([drain.fleet] nodes, percent)"
+            )
+        times = sorted(mark.at for mark in others if mark.code == code)
         spans = zip(times, times[self.same_code_nodes - 1 :], strict=False)
-        if any(last - first < self.same_code_seconds for first, last in spans):
+        if any(last - first <= self.same_code_seconds for first, last in spans):
             minutes = self.same_code_seconds / 60.0
             return (
-                f"{self.same_code_nodes} nodes asked for a drain with code {own.code} within {minutes:.0f} "
-                "minutes: rather one cause than so many; a person looks first, and takes one of them back"
+                f"{self.same_code_nodes} nodes asked for {code} within {minutes:g} min: "
+                "a person looks first (reclaimctl undrain on one of them, or raise same_code_nodes)"
             )
         return ""
 

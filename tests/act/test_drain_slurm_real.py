@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -155,6 +156,18 @@ def test_an_unknown_node_and_no_rights_last(place: SlurmPlace, real: Slurm, tmp_
     assert refused.lasting
     assert "administrator" in refused.text
     assert stands(real) == ("idle", "")
+
+
+def test_another_cluster_with_our_nodes_name_is_left_alone(real: Slurm, place: SlurmPlace) -> None:
+    """The slurmd that this controller knows started at another time than the one that runs here."""
+    stale = replace(place, started_at=time.time() - 4000.0)
+    found = asyncio.run(target_of(stale).request(REQUEST))
+    assert found == NotAsked(
+        "the controller knows another slurmd of the name gpu01, not the one that runs here"
+    )
+    assert stands(real) == ("idle", "")
+    ours = replace(place, started_at=time.time())
+    assert isinstance(asyncio.run(target_of(ours).request(REQUEST)), Asked)
 
 
 def test_a_controller_that_was_down_is_asked_once(real: Slurm, target: DrainSlurm) -> None:

@@ -2,20 +2,20 @@
 
 import pytest
 
-from reclaimerd.act.fleet_limit import Fleet, Mark
-from reclaimerd.model.drain_policy import FleetSettings
+from reclaimerd.act.fleet_limit import Fleet
+from reclaimerd.model.drain_policy import FleetMark, FleetSettings
 
 SETTINGS = FleetSettings(nodes=5, percent=1.0, same_code_nodes=3, same_code_seconds=1800.0)
 
 
-def fleet(*marks: Mark, nodes: int = 1000, settings: FleetSettings = SETTINGS) -> Fleet:
+def fleet(*marks: FleetMark, nodes: int = 1000, settings: FleetSettings = SETTINGS) -> Fleet:
     """Return a fleet with these marks."""
     return Fleet(marks, nodes, settings)
 
 
-def marks(count: int, code: str = "", apart: float = 3600.0) -> tuple[Mark, ...]:
+def marks(count: int, code: str = "", apart: float = 3600.0) -> tuple[FleetMark, ...]:
     """Return marks of nodes n00, n01, each so long after the one before, of one code or of one each."""
-    return tuple(Mark(f"n{place:02}", code or f"code{place}", place * apart) for place in range(count))
+    return tuple(FleetMark(f"n{place:02}", code or f"code{place}", place * apart) for place in range(count))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,9 @@ def test_three_nodes_with_one_code_stop_the_next(apart: float, code: str, is_ful
 
 def test_the_first_stay_where_too_many_asked_at_once() -> None:
     """By time, then by name; of one code no more than may have it."""
-    crowd = fleet(*(Mark(f"n{place}", "gpu_lost", 7.0) for place in range(9)), Mark("zz", "stuck_exit", 1.0))
+    crowd = fleet(
+        *(FleetMark(f"n{place}", "gpu_lost", 7.0) for place in range(9)), FleetMark("zz", "stuck_exit", 1.0)
+    )
     assert [mark.node for mark in crowd.marks if crowd.comes_first(mark.node, mark.code)] == [
         "n0",
         "n1",

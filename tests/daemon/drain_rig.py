@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from reclaimerd.daemon.drain_procedure import DrainJoints, DrainProcedure
+from reclaimerd.daemon.drain_joints import DrainJoints
+from reclaimerd.daemon.drain_procedure import DrainProcedure
 from reclaimerd.daemon.drains import with_request
 from reclaimerd.errors import RecordError
 from reclaimerd.model.audit_record import AuditEntry
@@ -111,6 +112,7 @@ class Host:
     records: list[AuditEntry] = field(default_factory=list)
     reports: frozenset[str] = frozenset()
     held: str = ""
+    first: str = ""
     fences: set[str] = field(default_factory=set)
     fence_fault: str = ""
     now: float = WALL
@@ -164,6 +166,7 @@ class Host:
             targets=lambda: targets,
             reports=lambda: self.reports,
             fleet=lambda: self.fleet,
+            first=lambda: self.first,
             held=lambda: self.held,
             write=self.write,
             ledger=lambda: self.ledger,

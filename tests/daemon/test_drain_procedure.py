@@ -215,6 +215,20 @@ def test_a_target_that_the_policy_dropped_says_so() -> None:
     assert kept.stands == {}
 
 
+def test_the_arbiter_s_own_target_is_asked_before_the_others() -> None:
+    """Where its drain is the mark it may lose the place: nobody else hears of a node that has none."""
+    slurm = Scheduler("slurm", answers=[NotAsked("over the limit after all")])
+    host = Host(targets=[Scheduler("file"), Scheduler("webhook"), slurm], reports=frozenset({"file"}))
+    host.first = "slurm"
+    host.want()
+    assert host.go() is DrainPhase.STANDS
+    assert [target.effects for target in host.targets] == [["drain inc-1"], [], []]
+    assert host.drain.asks[1].text == "waits for slurm, which counts the fleet's nodes"
+    host.go(60.0)
+    host.go(60.0)
+    assert [target.effects for target in host.targets] == [["drain inc-1"]] * 3
+
+
 def test_after_a_boot_everybody_is_asked_again_once() -> None:
     """What a boot undid on the host (a systemd target) is made again; what stands elsewhere stays one."""
     host = Host(targets=[Scheduler("unit"), Scheduler("slurm")])

@@ -70,7 +70,7 @@ class Host:
     def find(self, node: str = "") -> SlurmPlace | NotAsked:
         """Return what is found."""
         settings = AttributionSettings(scontrol="/opt/scontrol")
-        return asyncio.run(SlurmFinder(self, lambda: settings, node, "/root", self.run).find())
+        return asyncio.run(SlurmFinder(self, lambda: settings, node, "/root", self.run, lambda: 100.0).find())
 
 
 def a_host(*daemons: SlurmDaemon, scontrol: str = "/s/scontrol") -> Answered:
@@ -86,7 +86,7 @@ PLAIN = SlurmDaemon(7, 1, "", 9.0)
 def test_a_slurmd_that_names_its_node_is_believed() -> None:
     """Nobody else is asked; the policy's own scontrol is looked for, below the root."""
     host = Host(a_host(NAMED))
-    assert host.find() == host.find("gpu01") == SlurmPlace("gpu01", "/s/scontrol", "/s/sinfo")
+    assert host.find() == host.find("gpu01") == SlurmPlace("gpu01", "/s/scontrol", "/s/sinfo", 91.0)
     assert host.ran == []
     assert host.asked[0] == {"root": "/root", "scontrol": "/opt/scontrol", "slurmd": "", "folder": ""}
 

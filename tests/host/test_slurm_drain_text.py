@@ -21,6 +21,7 @@ NodeName=gpu01 Arch=x86_64 CoresPerSocket=1\x20
    NodeAddr=127.0.0.1 NodeHostName=vm Version=22.05.8
    State={state} ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A
    Partitions=short,two\x20
+   BootTime=1796023560 SlurmdStartTime=1796053343
 {reason}
 """
 
@@ -35,6 +36,7 @@ def test_a_drain_of_ours_is_known_by_its_beginning_and_its_id() -> None:
     found = parse_stands(node("MIXED+DRAIN", f"{REASON} [root@1796052827]"), "gpu01")
     assert found is not None
     assert (found.drained, found.reason, found.by, found.at) == (True, REASON, "root", 1796052827.0)
+    assert found.started_at == 1796053343.0
     assert found.ours == OurReason("stuck_exit", "inc-6a0b1c-0d1e2f")
 
 

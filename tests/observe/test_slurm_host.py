@@ -71,10 +71,11 @@ def test_a_host_without_scontrol_is_not_searched(tmp_path: Path) -> None:
 def test_slurmd_is_found_with_its_node_and_its_age(host: Host) -> None:
     """The age is the process's, the node its own `-N`; squeue lies beside scontrol."""
     slurmd, squeue = host.program("usr/sbin/slurmd"), host.program("usr/bin/squeue")
+    sinfo = host.program("usr/bin/sinfo")
     host.process(7, "-D", "-N", "gpu01")
     found = host.read()
     assert (found.scontrol, found.slurmd) == (str(host.root / "usr/bin/scontrol"), str(slurmd))
-    assert found.squeue == str(squeue)
+    assert (found.squeue, found.sinfo) == (str(squeue), str(sinfo))
     (daemon,) = found.daemons
     assert (daemon.pid, daemon.start_ticks, daemon.node) == (7, TICKS, "gpu01")
     assert daemon.age_seconds == UPTIME - TICKS / os.sysconf("SC_CLK_TCK")
