@@ -131,8 +131,8 @@ def main() -> None:
     cuda.hold(given.gib * GIB)
     if given.spin:
         cuda.load_kernel()
-    # The descriptor stays open as long as this name lives: to the end.
-    kept = None if given.connect is None else socket.create_connection(("127.0.0.1", given.connect), 10.0)
+    if given.connect is not None:  # kept by the options, so open to the end
+        given.connection = socket.create_connection(("127.0.0.1", given.connect), 10.0)
     child = os.fork() if given.fork_and_leave is not None else None
     if child == 0:
         wait_for_ever()
@@ -141,7 +141,6 @@ def main() -> None:
     sys.stdout.write(f"ready {os.getpid()} {child or 0}\n")
     sys.stdout.flush()
     behave(given, cuda)
-    del kept
 
 
 def behave(given: argparse.Namespace, cuda: Cuda) -> NoReturn:
