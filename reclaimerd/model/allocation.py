@@ -158,6 +158,8 @@ class SlurmView:
     why: str = ""
     gone: tuple[str, ...] = ()
     """Job ids that the controller answered it does not know (any more)."""
+    unfit: str = ""
+    """Why it may be another controller's answer, or an old one: then nobody's end follows from it."""
 
     def job(self, job_id: str) -> SlurmJob | None:
         """Return the job of this id."""

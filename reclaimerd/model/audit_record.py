@@ -24,6 +24,8 @@ class RecordKind(StrEnum):
     PLANNED = "planned"
     PAUSED = "paused"
     RESUMED = "resumed"
+    RULE_SUSPENDED = "rule_suspended"
+    RULE_RESUMED = "rule_resumed"
     BREAKER_TRIPPED = "breaker_tripped"
     BREAKER_CLOSED = "breaker_closed"
     DENIED = "denied"
@@ -36,6 +38,38 @@ class RecordKind(StrEnum):
     XID = "xid"
     DEVICE = "device"
     DRAIN_STEP = "drain_step"
+    TALLY = "tally"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleTally:
+    """How often one rule was asked about processes that it concerns, or may, and what it said.
+
+    Counts of looks at one process each: `holding` its condition held, `due` it asked for an act, `spared`
+    it held for a protected one, `left_alone` for one that it must not take, `undetermined` nobody could
+    tell. And how many different processes the last three were, at most 1,000 each.
+    """
+
+    rule: str
+    looks: int = 0
+    holding: int = 0
+    due: int = 0
+    spared: int = 0
+    left_alone: int = 0
+    undetermined: int = 0
+    spared_processes: int = 0
+    left_alone_processes: int = 0
+    undetermined_processes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What the rules said since `since` (wall-clock seconds), in so many looks at the host."""
+
+    since: float
+    passes: int
+    policy_digest: str
+    rules: tuple[RuleTally, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +89,4 @@ class AuditEntry:
     end: str = ""
     proof: Proof | None = None
     evidence: tuple[str, ...] = field(default=())
+    tally: Tally | None = None

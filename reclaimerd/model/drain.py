@@ -116,7 +116,7 @@ class Withdrawal:
 class Joined:
     """One incident that asked for this drain; `well_at` is when its own cause was over, None: it stands.
 
-    `told`: the incident has its outcome.
+    `told`: the incident has its outcome. `gpus` are those that it is about.
     """
 
     incident: IncidentId
@@ -124,6 +124,7 @@ class Joined:
     at: float
     well_at: float | None = None
     told: bool = False
+    gpus: tuple[GpuUuid, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,8 @@ class NodeDrain:
     slot_retry_at: float | None = None
     withdrawal: Withdrawal | None = None
     verified_boot: str = ""
+    verified_told: bool = False
+    """Whether those who can say so without taking the request back have said it."""
     asked_boot: str = ""
     """The boot in which the targets were last asked: what a boot undoes is asked for again."""
 
@@ -153,6 +156,18 @@ class NodeDrain:
     def id(self) -> str:
         """Return the request's name."""
         return self.request.id
+
+    @property
+    def gpus(self) -> tuple[GpuUuid, ...]:
+        """Return every GPU that this is about, of whichever incident."""
+        joined = (uuid for one in self.joined for uuid in one.gpus)
+        return tuple(dict.fromkeys((*self.request.gpus, *joined)))
+
+    @property
+    def is_unasked(self) -> bool:
+        """Tell whether nobody was asked yet: nothing of it can stand anywhere."""
+        is_early = self.phase in (DrainPhase.SLOT, DrainPhase.ASK)
+        return is_early and not any(ask.tries for ask in self.asks)
 
     @property
     def stands_somewhere(self) -> bool:

@@ -82,11 +82,21 @@ class ActorKind(StrEnum):
     WATCH = "watch"
 
 
+class ActorRole(StrEnum):
+    """By which right somebody asked; an owner may ask for their own processes alone."""
+
+    OWNER = "owner"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who asked: a rule with the policy's digest, an operator with uid, name, loginuid and pid, or our watch.
+    """Who asked: a rule with the policy's digest, a person, or our watch.
 
-    The watch is the daemon's own: it only asks for a drain, for a driver that does not answer.
+    Of a person: uid and its name, the uid of their login with its name where it is another (sudo), the
+    right by which they asked, and pid and comm of the program that spoke for them. The watch is the
+    daemon's own: it only asks for a drain, for a driver that does not answer.
     """
 
     kind: ActorKind
@@ -95,6 +105,14 @@ class Actor:
     uid: int | None = None
     loginuid: int | None = None
     pid: int | None = None
+    comm: str = ""
+    login: str = ""
+    role: ActorRole | None = None
+
+    @property
+    def is_owner(self) -> bool:
+        """Tell whether it may touch nothing but processes of its own uid."""
+        return self.role is ActorRole.OWNER
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,17 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
+class Suspension:
+    """A person suspended one rule: it only observes; `until` is wall-clock seconds, None is until resumed."""
+
+    rule: str
+    by: str
+    reason: str
+    since: float
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Breaker:
     """Tripped: too much became due at once; only a person closes it."""
 
@@ -67,6 +78,7 @@ class Ledger:
 
     spends: tuple[Spend, ...] = ()
     pause: Pause | None = None
+    suspended: tuple[Suspension, ...] = ()
     breaker: Breaker | None = None
     ended: tuple[Ended, ...] = ()
     resets: tuple[ResetRun, ...] = ()

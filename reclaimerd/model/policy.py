@@ -6,7 +6,9 @@ repeats them as comments and a test compares the two.
 
 from dataclasses import dataclass, field
 
+from reclaimerd.model.access import AccessSettings
 from reclaimerd.model.drain_policy import DrainSettings, FaultDomain
+from reclaimerd.model.outlets import MetricsSettings, NotifyTarget
 from reclaimerd.model.rules import (
     DEFAULT_STAGES,
     ONLY_TOLD,
@@ -29,6 +31,7 @@ from reclaimerd.model.rules import (
 __all__ = [  # what is said of single rules stands in model.rules; the whole policy is one door
     "DEFAULT_STAGES",
     "ONLY_TOLD",
+    "AccessSettings",
     "DrainSettings",
     "FaultDomain",
     "FaultRule",
@@ -208,18 +211,12 @@ class MinerSettings:
 
 @dataclass(frozen=True, slots=True)
 class AuditSettings:
-    """Rotation of the audit log."""
+    """Rotation of the audit log; `anchor_file` ("": none) gets the head of each append a second time."""
 
     file_bytes: int = 64 * 1024 * 1024
     keep_files: int = 64
-
-
-@dataclass(frozen=True, slots=True)
-class AccessSettings:
-    """Who may use the control socket."""
-
-    group: str = "reclaimerd"
-    owner_access: bool = False
+    compress: bool = True
+    anchor_file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,10 +273,15 @@ class Policy:
     miner: MinerSettings = field(default_factory=MinerSettings)
     audit: AuditSettings = field(default_factory=AuditSettings)
     access: AccessSettings = field(default_factory=AccessSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    notices: tuple[NotifyTarget, ...] = ()
+    """Whom people are told by."""
     protections: tuple[UserProtection, ...] = ()
     rules: tuple[Rule, ...] = ()
     fault_rules: tuple[FaultRule, ...] = ()
     signatures: tuple[Signature, ...] = ()
     """The administrator's own, tried before the package's."""
+    enforces_here: frozenset[str] = frozenset()
+    """Of the rules that enforce on a share of the hosts only, those that do so on this one."""
     digest: str = "built-in"
     source: str = ""

@@ -172,7 +172,8 @@ class Rule:
     `score`. `windows`: outside all of them the rule does not hold; none is always. `warn_before_seconds`:
     the owner is warned, and this long nothing else follows; a warning that could not be delivered is
     followed by nothing at all. `large_jobs`: it may also act on members of large workloads
-    (`GateSettings.spare_jobs_over_gpus`).
+    (`GateSettings.spare_jobs_over_gpus`). `enforce_on_percent`: below 100 it enforces on that share of the
+    hosts, and the others stay in dry run (`Policy.enforces_here`).
     """
 
     name: str
@@ -206,6 +207,7 @@ class Rule:
     windows: tuple[TimeWindow, ...] = ()
     warn_before_seconds: float | None = None
     large_jobs: bool = False
+    enforce_on_percent: float = 100.0
 
     @property
     def sums(self) -> bool:
@@ -234,3 +236,4 @@ class FaultRule:
     sigterm_seconds: float | None = None
     sigkill_seconds: float | None = None
     kind: RuleKind = RuleKind.FAULT
+    enforce_on_percent: float = 100.0
