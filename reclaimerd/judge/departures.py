@@ -22,14 +22,15 @@ MOST_KEPT = 2048
 def advance_departures(before: tuple[Departure, ...], snapshot: Snapshot) -> tuple[Departure, ...]:
     """Return what is remembered after this look; a list that could not be read changes nothing.
 
-    An empty list of pods says nothing either: a node that runs a pod has it in its list.
+    An empty list of pods says nothing either: a node that runs a pod has it in its list. Nor does an answer
+    that may be another controller's: to that one all jobs of this node are strangers.
     """
     pods = tuple(one for one in before if one.owner is OwnerKind.POD)
     jobs = tuple(one for one in before if one.owner is OwnerKind.JOB)
     here = frozenset(_owners_here(snapshot))
     if isinstance(snapshot.cluster, Known) and snapshot.cluster.value.pods:
         pods = tuple(_of_pods(pods, snapshot.cluster.value))
-    if isinstance(snapshot.slurm, Known):
+    if isinstance(snapshot.slurm, Known) and not snapshot.slurm.value.unfit:
         jobs = tuple(_of_jobs(jobs, snapshot.slurm.value))
     kept = [one for one in (*pods, *jobs) if not _is_over(one, here, snapshot.at)]
     kept.sort(key=lambda one: snapshot.at if one.ends_since is None else one.ends_since)
@@ -60,9 +61,13 @@ def _owners_here(snapshot: Snapshot) -> Iterator[tuple[OwnerKind, str]]:
 def _of_pods(before: Iterable[Departure], view: ClusterView) -> Iterator[Departure]:
     """Yield the pods of the list, and those that it does not name any more.
 
-    A static pod is left out: what the API has of it is a mirror, and deleting that ends nothing.
+    A static pod is left out: what the API has of it is a mirror, and deleting that ends nothing. A list that
+    has none of the pods of before is another cluster's: what that does not name has not ended.
     """
     known = {one.id: one for one in before}
+    there = {one.id for one in before if not one.gone}
+    if there and there.isdisjoint(pod.uid for pod in view.pods):
+        known = {}
     for pod in view.pods:
         was = known.pop(pod.uid, None)
         if not pod.mirror:

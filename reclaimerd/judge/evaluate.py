@@ -7,6 +7,7 @@ What is said of the rules that do not concern a process is kept from look to loo
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import assert_never
 
 from reclaimerd.judge.answers import Answer, Concerned, answer_of, concerned_of
@@ -194,9 +195,7 @@ def _in_order(verdicts: tuple[Verdict, ...], due: tuple[tuple[Rule, Candidate], 
 def _verdicts(
     subjects: Iterable[Subject], reasoned: Iterable[_Reasoned], concerns: Concerns, shut: Mapping[str, str]
 ) -> Iterator[Verdict]:
-    live: dict[ProcessRef, list[_Reasoned]] = {}
-    for one in reasoned:
-        live.setdefault(one[0].subject.ref, []).append(one)
+    live = {ref: list(own) for ref, own in groupby(reasoned, lambda one: one[0].subject.ref)}
     for subject in subjects:
         own = live.get(subject.ref, [])
         reasons = list(concerns.by_ref[subject.ref].reasons)

@@ -74,9 +74,9 @@ def large_text(reading: ProcessReading, extents: Extents, most_gpus: int) -> str
     own = extents.gpus.get(group_around(reading), frozenset())
     if len(own) > most_gpus:
         return f"it holds {len(own)} GPUs of this host"
-    for ref, held in extents.blind.items():
-        if len(own | held) > most_gpus:
-            return f"pid {ref.pid} can't be read and holds GPUs, maybe for it"
+    if len(own.union(*extents.blind.values())) > most_gpus:
+        pid = next(ref.pid for ref, held in extents.blind.items() if not held <= own)
+        return f"pid {pid} can't be read and holds GPUs, maybe for it"
     return ""
 
 

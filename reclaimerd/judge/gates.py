@@ -11,6 +11,7 @@ from reclaimerd.judge.allocation_gate import allocation_reasons
 from reclaimerd.judge.evaluate import effective_mode, rule_named
 from reclaimerd.judge.extent import mps_reasons
 from reclaimerd.judge.gate_context import GateContext, NewlyDue, workload_key
+from reclaimerd.judge.modes import suspension_of, suspension_text
 from reclaimerd.judge.reset_gate import reset_gpus, reset_reasons
 from reclaimerd.judge.reset_plan import ResetAnswer, plan_of
 from reclaimerd.judge.reset_question import asked_for
@@ -183,6 +184,10 @@ def _rule_reasons(step: Step, incident: Incident, context: GateContext) -> tuple
     elif rule is None:
         text = f"the policy has no rule {step.actor.name!r} any more"
         reasons.append(Reason(ReasonKind.WITHDRAWN, text, "the incident stands down"))
+    elif (stands := suspension_of(rule.name, context.ledger.suspended)) is not None:
+        # As a pause binds, not as a mode: what stands open keeps its place.
+        mend = f"reclaimctl rules resume {rule.name}"
+        reasons.append(Reason(ReasonKind.PAUSED, suspension_text(stands), mend))
     elif effective_mode(context.policy, rule) is Mode.OBSERVE:
         text = f"rule {rule.name!r} is {rule.mode} under the global mode {context.policy.mode}"
         reasons.append(Reason(ReasonKind.MODE, text, "set both modes to enforce if acts are wanted"))

@@ -6,6 +6,7 @@ neither idle nor old by its own will.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from reclaimerd.judge.conditions import (
     Condition,
@@ -17,8 +18,9 @@ from reclaimerd.judge.conditions import (
     figure_of,
     gib,
 )
-from reclaimerd.judge.series import Key, Series, held_still
-from reclaimerd.judge.trend import trend_of
+from reclaimerd.judge.scans import Scans, Use
+from reclaimerd.judge.series import Key, Series
+from reclaimerd.judge.trend import Climb
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.policy import AttributionSettings, MinerSettings, Rule, RuleKind
 from reclaimerd.model.process import ProcessReading
@@ -41,13 +43,14 @@ class Basis:
     series: Mapping[Key, Series]
     attribution: AttributionSettings = field(default_factory=AttributionSettings)
     miner: MinerSettings = field(default_factory=MinerSettings)
+    scans: Scans = field(default_factory=Scans, init=False, repr=False, compare=False)
 
 
 def held_condition(rule: Rule, reading: ProcessReading, rows: Sequence[Holder], basis: Basis) -> Condition:
     """Return whether a rule of kind `memory_growth`, `age` or `idle` holds for a process on these rows."""
     if not rows:
         return DoesNotHold("the rule does not concern it")
-    still = held_still(reading, basis.snapshot)
+    still = basis.scans.held_still(reading, basis.snapshot)
     if still:
         return UnknownCondition(f"it is {still}")
     least_seconds = rule.older_than_seconds
@@ -68,19 +71,22 @@ def _use_elsewhere(rule: Rule, ref: ProcessRef, idle: Holds, basis: Basis) -> Co
     for row in basis.snapshot.holders:
         if row.ref != ref or row.gpu in idle.gpus:
             continue
-        series = basis.series.get((ref, row.gpu, rule.window_seconds))
-        shares = [point.sm_percent for point in series.points] if series is not None else [None]
-        most = max(share or 0 for share in shares)
+        key = (ref, row.gpu, rule.window_seconds)
+        series = basis.series.get(key)
+        use = None if series is None else basis.scans.use(key, series)
+        most = 0 if use is None else use.most_percent
         if rule.idle_percent is None or most > rule.idle_percent:
             return DoesNotHold(f"used {most} % of {row.gpu} within the last {window}")
-        is_there = figure_of(row, basis.listed) is not None
-        if is_there and (None in shares or series is None or not series.is_full):
+        is_known = use is not None and use.knows_share and series is not None and series.is_full
+        if not is_known and figure_of(row, basis.listed) is not None:
             unknown = unknown or f"what it used of {row.gpu} was not known all the last {window}"
     return UnknownCondition(unknown) if unknown else None
 
 
 def _together(answers: Sequence[Condition]) -> Condition:
     """Return one answer for all GPUs: what holds on one holds; else what is unknown on one is unknown."""
+    if len(answers) == 1:
+        return answers[0]
     held = [answer for answer in answers if isinstance(answer, Holds)]
     if held:
         text = "; ".join(answer.text for answer in held)
@@ -105,27 +111,29 @@ def _on_row(rule: Rule, reading: ProcessReading, row: Holder, basis: Basis) -> C
 
 
 def _over_time(rule: Rule, row: Holder, figure: Figure, basis: Basis) -> Condition:
-    series = basis.series.get((row.ref, row.gpu, rule.window_seconds))
+    key = (row.ref, row.gpu, rule.window_seconds)
+    series = basis.series.get(key)
     if series is None or series.points[-1].at != basis.snapshot.at:
         return UnknownCondition(f"nothing is known of its last {span(rule.window_seconds)}")
     if not series.is_full:
         seen = series.points[-1].at - series.since
         return UnknownCondition(f"watched for {span(seen)} of {span(rule.window_seconds)}")
     if rule.kind is RuleKind.MEMORY_GROWTH:
-        return _growth(rule, series, figure)
-    return _idle(rule, series, figure, (row, basis.snapshot))
+        return _growth(rule, basis.scans.climb(key, series), figure)
+    use = basis.scans.use(key, series)
+    return _gap(rule, use, figure, (row, basis.snapshot)) or _idle(rule, series, use, figure)
 
 
-def _growth(rule: Rule, series: Series, figure: Figure) -> Condition:
+def _growth(rule: Rule, climb: Climb | None, figure: Figure) -> Condition:
     if rule.growth_bytes_per_second is None:
         return DoesNotHold("the rule has no rate")
     window = span(rule.window_seconds)
-    trend = trend_of(series, rule.growth_bytes_per_second)
-    if trend is None:
+    if climb is None:
         return UnknownCondition(f"its memory on {figure.gpu} was not known all the last {window}")
-    rate = f"{trend.bytes_per_second / _MIB:.1f} MiB/s over {window} on {figure.gpu}"
-    if trend.bytes_per_second < rule.growth_bytes_per_second:
+    rate = f"{climb.bytes_per_second / _MIB:.1f} MiB/s over {window} on {figure.gpu}"
+    if climb.bytes_per_second < rule.growth_bytes_per_second:
         return DoesNotHold(f"grows by {rate}, less than {rule.growth_bytes_per_second / _MIB:g} MiB/s")
+    trend = climb.trend(rule.growth_bytes_per_second)
     if not trend.is_steady():
         return DoesNotHold(f"grew by {rate}, but not steadily: it rose in {trend.rises} of 9 steps")
     excess = (trend.bytes_per_second - rule.growth_bytes_per_second) * rule.window_seconds
@@ -133,12 +141,8 @@ def _growth(rule: Rule, series: Series, figure: Figure) -> Condition:
     return Holds(f"grows by {rate}, {limit} or more, to {gib(figure.used_bytes)}", (figure.gpu,), int(excess))
 
 
-def _idle(rule: Rule, series: Series, figure: Figure, where: tuple[Holder, Snapshot]) -> Condition:
-    window = span(rule.window_seconds)
-    gap = _gap(series, figure, where)
-    if gap is not None:
-        return gap
-    most = max([point.sm_percent or 0 for point in series.points])
+def _idle(rule: Rule, series: Series, use: Use, figure: Figure) -> Condition:
+    window, most = span(rule.window_seconds), use.most_percent
     if rule.idle_percent is None or most > rule.idle_percent:
         return DoesNotHold(f"used {most} % of {figure.gpu} within the last {window}")
     core_percent = _core_percent(series)
@@ -150,18 +154,17 @@ def _idle(rule: Rule, series: Series, figure: Figure, where: tuple[Holder, Snaps
     return Holds(text, (figure.gpu,), figure.used_bytes)
 
 
-def _gap(series: Series, figure: Figure, where: tuple[Holder, Snapshot]) -> Condition | None:
+def _gap(rule: Rule, use: Use, figure: Figure, where: tuple[Holder, Snapshot]) -> Condition | None:
     """Return why nothing can be said of the whole window; None when all of it is known."""
-    window = span(series.window_seconds)
-    used = [point.used_bytes for point in series.points]
-    if 0 in used:
+    if not use.was_empty and use.knows_memory and use.knows_share:
+        return None
+    window = span(rule.window_seconds)
+    if use.was_empty:
         return DoesNotHold(f"has not held memory of {figure.gpu} for {window}")
-    if None in used:
+    if not use.knows_memory:
         return UnknownCondition(f"its memory on {figure.gpu} was not known all the last {window}")
-    if None in [point.sm_percent for point in series.points]:
-        unknown = f"what it used of {figure.gpu} was not known all the last {window}"
-        return UnknownCondition(f"{unknown}{_why(where)}")
-    return None
+    unknown = f"what it used of {figure.gpu} was not known all the last {window}"
+    return UnknownCondition(f"{unknown}{_why(where)}")
 
 
 def _why(where: tuple[Holder, Snapshot]) -> str:
@@ -183,6 +186,7 @@ def _core_percent(series: Series) -> float | None:
     return 100.0 * (last.cpu_ticks - first.cpu_ticks) / _TICKS_PER_SECOND / (last.at - first.at)
 
 
+@lru_cache(maxsize=1024)  # of the same few windows and limits in every look
 def span(seconds: float) -> str:
     """Return a length of time in its largest unit."""
     for unit, worth in (("h", 3600.0), ("min", 60.0)):

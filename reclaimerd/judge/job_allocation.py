@@ -18,7 +18,7 @@ from reclaimerd.model.allocation import (
 )
 from reclaimerd.model.identity import GpuUuid
 from reclaimerd.model.process import ProcessReading, WorkloadKind, WorkloadNames
-from reclaimerd.model.reading import Known
+from reclaimerd.model.reading import Absent, Known
 from reclaimerd.model.snapshot import GpuReading, Snapshot
 
 _RUNNING = "RUNNING"
@@ -122,7 +122,7 @@ def _common_doubts(case: _Case) -> Iterator[str]:
         yield f"Slurm does not know this GPU (/dev/nvidia{gpu.minor})"
     if len(set(minors)) < len(minors) or len(set(indices)) < len(indices):
         yield "Slurm has several devices on one GPU, and which is whose can't be told"
-    if gpu.mig != Known(value=False):
+    if gpu.mig != Known(value=False) and not isinstance(gpu.mig, Absent):
         yield "the GPU may be in MIG mode, where Slurm's indices tell no instance"
     if case.view.read_at < case.snapshot.at - case.reading.age_seconds:
         yield "Slurm's answer is older than the process"

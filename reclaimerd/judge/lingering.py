@@ -163,7 +163,7 @@ def fresh_slurm(snapshot: Snapshot, terms: AllocationTerms) -> SlurmView | str:
     view = snapshot.slurm.value
     if not snapshot.at - view.read_at <= terms.stale_seconds:
         return f"Slurm's answer is {snapshot.at - view.read_at:.0f} s old"
-    return view
+    return view.unfit or view
 
 
 def _pod_name(names: WorkloadNames) -> str:

@@ -66,6 +66,14 @@ def finding_of(incident: Incident, snapshot: Snapshot) -> Finding:
     return _gravest(findings)
 
 
+def memory_is_back(uuid: GpuUuid, snapshot: Snapshot) -> bool:
+    """Tell whether a GPU can be read, and nothing is used of it that its processes don't account for."""
+    gpu = snapshot.gpu(uuid)
+    if gpu is None or not isinstance(gpu.processes, Known):
+        return False
+    return isinstance(_memory_finding(gpu, gpu.processes.value, snapshot), Proven)
+
+
 def heirs_of(incident: Incident, snapshot: Snapshot) -> tuple[Holder, ...]:
     """Return living holders that inherited the context of a process of this incident."""
     ours = set(incident.processes)

@@ -6,7 +6,7 @@ starts it anew; and a process that another holds still adds nothing. Pure: the c
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from reclaimerd.judge.concern import Concerns
 from reclaimerd.judge.conditions import MOST_GAP_INTERVALS
@@ -135,7 +135,7 @@ def extended(series: Series | None, look: Point, window_seconds: float, most_gap
         points = (*series.points, look)
     oldest = look.at - window_seconds
     first = next(index for index, point in enumerate(points) if point.at >= oldest)
-    return replace(series, points=points[first:])
+    return Series(series.since, series.window_seconds, points[first:])
 
 
 def _joined(point: Point, look: Point) -> Point:

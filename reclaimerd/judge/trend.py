@@ -7,7 +7,6 @@ parts, the last ones among them, must lie higher than the one before. Pure.
 
 from dataclasses import dataclass
 from itertools import combinations, pairwise
-from statistics import median
 
 from reclaimerd.judge.series import Series
 
@@ -19,6 +18,7 @@ LEAST_LATE_RISES = 2
 """Of the last three steps: what was steep and is flat now has none."""
 _RISE_SHARE = 0.25
 """A step counts as a rise from a quarter of what the rule's rate makes of it on."""
+_ANY_TWO = tuple(combinations(range(PARTS), 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +38,41 @@ class Trend:
         return self.rises >= LEAST_RISES and self.late_rises >= LEAST_LATE_RISES and not self.falls
 
 
+@dataclass(frozen=True, slots=True)
+class Climb:
+    """How memory went from part to part: all of a trend that no rule's rate enters."""
+
+    bytes_per_second: float
+    steps: tuple[float, ...]
+    part_seconds: float
+
+    def trend(self, bytes_per_second: float) -> Trend:
+        """Return the trend, steps counted against this rate."""
+        whole = max(bytes_per_second * self.part_seconds, 1.0)
+        return Trend(
+            bytes_per_second=self.bytes_per_second,
+            rises=sum(step >= whole * _RISE_SHARE for step in self.steps),
+            late_rises=sum(step >= whole * _RISE_SHARE for step in self.steps[-LATE_STEPS:]),
+            falls=sum(step <= -whole for step in self.steps),
+        )
+
+
 def trend_of(series: Series, bytes_per_second: float) -> Trend | None:
     """Return the trend, steps counted against this rate; None where a part of the window has no figure."""
+    climb = climb_of(series)
+    return None if climb is None else climb.trend(bytes_per_second)
+
+
+def climb_of(series: Series) -> Climb | None:
+    """Return how memory climbed; None where a part of the window has no figure."""
     medians = _medians(series)
     if medians is None:
         return None
     part_seconds = series.window_seconds / PARTS
-    whole = max(bytes_per_second * part_seconds, 1.0)
-    steps = [after - before for before, after in pairwise(medians)]
-    slopes = [
-        (medians[late] - medians[early]) / ((late - early) * part_seconds)
-        for early, late in combinations(range(PARTS), 2)
-    ]
-    return Trend(
-        bytes_per_second=median(slopes),
-        rises=sum(step >= whole * _RISE_SHARE for step in steps),
-        late_rises=sum(step >= whole * _RISE_SHARE for step in steps[-LATE_STEPS:]),
-        falls=sum(step <= -whole for step in steps),
-    )
+    spans = [parts * part_seconds for parts in range(PARTS)]
+    slopes = [(medians[late] - medians[early]) / spans[late - early] for early, late in _ANY_TWO]
+    steps = tuple([after - before for before, after in pairwise(medians)])
+    return Climb(_median(slopes), steps, part_seconds)
 
 
 def _medians(series: Series) -> list[float] | None:
@@ -71,7 +88,7 @@ def _medians(series: Series) -> list[float] | None:
     return [_median(part) for part in parts] if all(parts) else None
 
 
-def _median(values: list[int]) -> float:
+def _median(values: list[int] | list[float]) -> float:
     """Return the median, as `statistics.median` does, which costs several times as much for a few values."""
     values.sort()
     half = len(values) // 2

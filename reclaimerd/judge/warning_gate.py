@@ -11,21 +11,26 @@ from reclaimerd.judge.gate_context import GateContext
 from reclaimerd.judge.steps import was_signalled
 from reclaimerd.judge.warnings import warns, was_warned
 from reclaimerd.model.incident import Incident, Stage
-from reclaimerd.model.policy import Rule
+from reclaimerd.model.policy import Rule, RuleAction
 from reclaimerd.model.step import Reason, ReasonKind, Step
 from reclaimerd.model.verdict import Ruling
 
 _ASKS_ANEW = frozenset({Stage.WARNED, Stage.SIGTERM, Stage.SIGKILL})
 """Until the first signal is sent, the rule must ask for each of these in the very look."""
 _PLAN = "docs/warnings.md says what a rule that warns may do"
+_CHANGED = "nothing more follows here; what the rule asks for now begins when this has ended"
 _WAIT = "wait: it goes on when the rule asks for it again, and ends when the rule no longer holds"
 
 
 def warning_reasons(step: Step, incident: Incident, rule: Rule, context: GateContext) -> Iterator[Reason]:
     """Yield why a rule's step may not be taken before, or in place of, a warning, or not in this look."""
-    warning = step.stage is Stage.WARNED
-    if not warning and incident.plan.only_warns:
+    warning, only_warns = step.stage is Stage.WARNED, incident.plan.only_warns
+    asks = rule.action is RuleAction.RECLAIM or (only_warns and rule.action is RuleAction.WARN)
+    if not warning and only_warns:
         yield Reason(ReasonKind.MODE, f"rule {rule.name!r} only warns", _PLAN)
+    elif not asks:
+        text = f"rule {rule.name!r} has the action {rule.action} by now, and had another before"
+        yield Reason(ReasonKind.WITHDRAWN, text, _CHANGED)
     elif not warning and warns(incident.plan) and not (was_warned(incident) or step.dry_run):
         yield Reason(ReasonKind.MODE, "its owner must be warned first, and was not", _PLAN)
     says = context.unsure.get(incident.id)

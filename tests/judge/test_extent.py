@@ -13,6 +13,7 @@ from reclaimerd.judge.extent import extents_of, group_around, large_text, mps_re
 from reclaimerd.judge.gates import admit
 from reclaimerd.judge.rulings import HoldingBack, Pair, alarms_of, only_tells
 from reclaimerd.judge.subjects import Subject
+from reclaimerd.model.identity import GpuUuid
 from reclaimerd.model.incident import Actor, ActorKind, Stage
 from reclaimerd.model.policy import GateSettings, Mode, Per, Rule, RuleAction, RuleKind
 from reclaimerd.model.process import ProcessReading, Workload, WorkloadKind, WorkloadNames
@@ -147,6 +148,10 @@ def test_one_who_can_not_be_read_may_belong_to_it() -> None:
     assert large(UNIT, a_holder(101, GPU_B)) == "pid 101 can't be read and holds GPUs, maybe for it"
     assert large(UNIT, a_holder(101, GPU_A)) == ""
     assert large(UNIT, a_holder(101, GPU_B), most=2) == ""
+    third = GpuUuid("GPU-cccccccc-0000-0000-0000-000000000000")
+    both = (a_holder(101, GPU_B), a_holder(102, third))
+    assert large(UNIT, *both, most=2) == "pid 101 can't be read and holds GPUs, maybe for it"
+    assert large(UNIT, *both, most=3) == ""
 
 
 def on_both(**rule: Any) -> Evaluation:

@@ -126,6 +126,9 @@ def test_a_doubt_about_the_process_or_the_gpu_is_unknown() -> None:
     unread = tuple(replace(one, mig=Unreadable("it hangs")) for one in a_mig_gpu())
     blind = a_snapshot(gpus=unread, processes=[JOB], slurm=Known(fresh))
     assert allocation_of(JOB, GPU_A, last_of(blind), MONO, OUTSIDE).ruling is UNKNOWN
+    without = tuple(replace(one, mig=Absent("Not Supported")) for one in a_mig_gpu())
+    older = a_snapshot(gpus=without, processes=[JOB], slurm=Known(fresh))
+    assert allocation_of(JOB, GPU_A, last_of(older), MONO, OUTSIDE).ruling is UNALLOCATED
 
 
 def test_without_slurm_a_job_is_unknown_whatever_the_kubelet_says() -> None:

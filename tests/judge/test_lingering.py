@@ -235,6 +235,7 @@ def test_what_is_not_known_of_jobs() -> None:
         (Unreadable("scontrol hangs"), "scontrol hangs"),
         (replace(fresh, read_at=MONO + 938), "61 s old"),
         (a_slurm(at=MONO + 999), "not asked about job 12"),
+        (replace(fresh, unfit="the node is in maintenance"), "in maintenance"),
     ):
         found = ending(last_of(first, seen_at(MONO + 999, JOB, slurm=slurm)), JOB)
         assert found is not None
@@ -243,6 +244,30 @@ def test_what_is_not_known_of_jobs() -> None:
     assert word(late, JOB) is LINGERING
     assert word(late, replace(JOB, workload=replace(JOB.workload, names=None))) is UNKNOWN
     assert word(late, replace(JOB, workload=replace(JOB.workload, trusted=False))) is UNKNOWN
+
+
+def test_another_clusters_controller_ends_no_job_of_this_node() -> None:
+    """It knows none of them, and may answer for long: what it says neither convicts nor starts the time."""
+    runs, other = of_jobs(MONO, a_job()), "the controller knows another slurmd of this name"
+    wrong = [of_jobs(MONO + after, gone=("12",), unfit=other, why=other) for after in (30.0, 600.0)]
+    assert [word(look, JOB) for look in remembered([runs, *wrong])] == [None, UNKNOWN, UNKNOWN]
+    again = of_jobs(MONO + 630, a_job(state="COMPLETING", ended_at=WALL + 630))
+    assert word(last_of(runs, *wrong, again), JOB) is ENDING
+    forgot = [of_jobs(MONO + after, gone=("12",), why="no map of GPUs") for after in (30.0, 241.0)]
+    assert word(last_of(runs, *forgot), JOB) is LINGERING, "which GPU is which is not asked here"
+
+
+def test_another_clusters_list_ends_no_pod_of_this_node() -> None:
+    """New credentials lead to a node of the same name elsewhere: its list has none of the pods of before."""
+    there, stranger = of_pods(MONO, a_pod()), a_pod("11111111-c152-46b9-96e0-d57032629e1f", name="other")
+    looks = [of_pods(MONO + after, stranger) for after in (30.0, 600.0)]
+    elsewhere = [
+        replace(one, cluster=Known(replace(a_cluster(at=one.at), pods=(stranger,)))) for one in looks
+    ]
+    assert [word(look, POD) for look in remembered([there, *elsewhere])] == [None, UNKNOWN, UNKNOWN]
+    assert word(last_of(there, *looks), POD) is LINGERING, "one of the pods of before is in this one"
+    back = of_pods(MONO + 630, a_pod(deletes_at=WALL + 660))
+    assert word(last_of(there, *elsewhere, back), POD) is ENDING
 
 
 def test_an_instant_that_no_calendar_has_is_said_in_seconds() -> None:

@@ -13,6 +13,7 @@ from reclaimerd.judge.proof import (
     Unmeasured,
     finding_of,
     heirs_of,
+    memory_is_back,
     tolerance_bytes,
 )
 from reclaimerd.model.incident import Incident, ProofKind
@@ -48,6 +49,24 @@ def _after(gpu: GpuReading, *holders: Holder, **overrides: object) -> Snapshot:
 
 def _gone(gpu: GpuReading, *holders: Holder, **overrides: object) -> object:
     return finding_of(an_incident(a_target(_MINE)), _after(gpu, *holders, **overrides))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "back"),
+    [
+        (a_gpu(used=0), True),
+        (a_gpu(processes=(a_row(7, GIB),)), True),
+        (a_gpu(used=GIB), False),
+        (a_gpu(used=2 * GIB, processes=(a_row(7, GIB),)), False),
+        (a_gpu(memory=Unreadable("slow")), False),
+        (a_gpu(processes=()), True),
+        (replace(a_gpu(), processes=Unreadable("slow")), False),
+        (a_gpu(GPU_B), False),
+    ],
+)
+def test_memory_is_back_when_its_processes_account_for_all_of_it(gpu: GpuReading, *, back: bool) -> None:
+    """What can't be read, or is not there, is not back."""
+    assert memory_is_back(GPU_A, a_snapshot(gpus=(gpu,))) is back
 
 
 def test_a_gone_target_whose_gpu_is_empty_is_proven_exclusive() -> None:

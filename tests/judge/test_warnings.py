@@ -322,6 +322,21 @@ def test_the_rule_must_ask_for_it_in_the_very_look(ruling: Ruling, kind: ReasonK
     assert asked(Stage.SIGKILL, signalled, **says) == []
 
 
+def test_a_rule_that_asks_for_less_by_now_lets_nothing_follow() -> None:
+    """A new policy makes it warn or observe: no SIGKILL follows a SIGTERM, and no act is announced."""
+    sent = Attempt(AttemptId("inc-1.2"), Stage.SIGTERM, (a_ref(),), WALL, Outcome(OutcomeKind.SENT))
+    signalled = replace(delivered(), stage=Stage.SIGTERM, attempts=(warned(OutcomeKind.DELIVERED), sent))
+    plain = an_incident(stage=Stage.SIGTERM, attempts=(sent,))
+    for action in (RuleAction.WARN, RuleAction.OBSERVE):
+        now = {"policy": a_policy(a_rule(action=action))}
+        for incident in (signalled, plain):
+            assert asked(Stage.SIGKILL, incident) == []
+            assert asked(Stage.SIGKILL, incident, **now) == [ReasonKind.WITHDRAWN]
+        assert asked(Stage.WARNED, an_incident(plan=BEFORE), **now) == [ReasonKind.WITHDRAWN]
+        mere = [] if action is RuleAction.WARN else [ReasonKind.WITHDRAWN]
+        assert asked(Stage.WARNED, an_incident(plan=ONLY), **now) == mere
+
+
 # Words
 
 
