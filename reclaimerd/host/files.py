@@ -9,7 +9,7 @@ import os
 import secrets
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -112,14 +112,29 @@ def write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:
         os.fsync(directory)
 
 
+def replace_plainly(path: Path, content: bytes, mode: int) -> None:
+    """Replace the file whole for its readers, without a wait for the disk: a power cut may lose it."""
+    with opened_directory(path.parent) as directory:
+        temporary = _beside(directory, path.name, content, mode, lambda _fd: None)
+        try:
+            os.rename(temporary, path.name, src_dir_fd=directory, dst_dir_fd=directory)
+        except OSError:
+            os.unlink(temporary, dir_fd=directory)
+            raise
+
+
 def write_beside(directory_fd: int, name: str, content: bytes, mode: int = 0o600) -> str:
     """Return the name of a new durable file with these bytes, made beside `name` under a random name."""
+    return _beside(directory_fd, name, content, mode, os.fsync)
+
+
+def _beside(directory_fd: int, name: str, content: bytes, mode: int, sync: Callable[[int], None]) -> str:
     temporary = f".{name}.{secrets.token_hex(8)}.new"
     descriptor = open_below(directory_fd, temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         os.fchmod(descriptor, mode)
         write_all(descriptor, content)
-        os.fsync(descriptor)
+        sync(descriptor)
     except OSError:
         os.unlink(temporary, dir_fd=directory_fd)
         raise

@@ -40,6 +40,8 @@ _PARTITION = re.compile(r"Partition=(?:(?P<value>\S{1,256})(?!\S))?")
 _ACCOUNT = re.compile(r"(?<!\S)Account=(?:(?P<value>\S{1,256})(?!\S))?")
 _HOSTS = re.compile(r"(?<!\S)NumNodes=(?:(?P<value>\d{1,6})(?!\S))?")
 _NO_ACCOUNT = "(null)"
+_HET = "HetJobId="
+"""Part of a job of several parts: its hosts are those of this part alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,7 @@ def parse_job(text: str, job_id: str) -> JobOwner:
         only_value(_USER, text),
         only_value(_PARTITION, text),
         None if account == _NO_ACCOUNT else account,
-        None if hosts is None else int(hosts),
+        None if hosts is None or _HET in text else int(hosts),
     )
 
 

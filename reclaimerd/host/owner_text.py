@@ -15,7 +15,7 @@ SPARE_VARIABLE = "RECLAIMERD_SPARE"
 MOST_MARK = 128
 _NO = frozenset({"", "0", "false", "no", "off"})
 
-_SPREADING_KEYS = frozenset({
+SPREADING_KEYS = frozenset({
     "batch.kubernetes.io/job-completion-index",
     "jobset.sigs.k8s.io/jobset-name",
     "kueue.x-k8s.io/pod-group-name",
@@ -23,6 +23,7 @@ _SPREADING_KEYS = frozenset({
     "pod-group.scheduling.sigs.k8s.io",
     "ray.io/cluster",
     "scheduling.k8s.io/group-name",
+    "scheduling.volcano.sh/group-name",
     "scheduling.x-k8s.io/pod-group",
     "training.kubeflow.org/job-name",
     "volcano.sh/job-name",
@@ -66,5 +67,5 @@ def hosts_of(keys: Iterable[str], owner: str) -> int | None:
 
     None: nothing says that it is. `owner` is kind and name, as `Job/train`.
     """
-    spread = not _SPREADING_KEYS.isdisjoint(keys) or owner.partition("/")[0] in _SPREADING_OWNERS
+    spread = not SPREADING_KEYS.isdisjoint(keys) or owner.partition("/")[0] in _SPREADING_OWNERS
     return MORE_THAN_ONE if spread else None

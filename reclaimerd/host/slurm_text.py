@@ -133,7 +133,7 @@ def parse_job_here(text: str, job_id: str, node: str, sharers: Collection[str]) 
         owner.account or "",
         owner.partition or "",
         owner.hosts,
-        _indices_on(record, node, sharers) if runs else None,
+        _indices_on(record, node, sharers) if runs and len(_RECORD.findall(text)) == 1 else None,
         None if ended is None else float(ended),
         None if uid is None else int(uid),
     )

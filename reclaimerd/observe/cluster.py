@@ -6,12 +6,13 @@ named): a cache that lags could show a pod that exists as gone.
 
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from reclaimerd.errors import ReclaimerdError
 from reclaimerd.host.kube_client import ClusterAccess, opened_cluster
+from reclaimerd.host.owner_text import SPREADING_KEYS
 from reclaimerd.model.allocation import PodState
 
 PAGE = 250
@@ -20,8 +21,8 @@ MOST_TEXT = 4 * 1024 * 1024
 """Characters of labels and annotations that are kept of all pods: far more than honest ones have."""
 MOST_SKEW_SECONDS = 30.0
 """A pod's deadline is by the cluster's clock and judged by ours: a quarter of the margin beyond it."""
-_KEPT_ANNOTATIONS = "reclaimerd.io/"
-"""Others may hold anything, secrets too, and are not ours."""
+_OUR_ANNOTATIONS = "reclaimerd.io/"
+"""Of others only the names count that tell of a job over several hosts: they may hold secrets too."""
 _NODE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 """A node's name is a DNS subdomain (Kubernetes, object names)."""
 _NODE_MEND = "name this node in [cluster] node as `kubectl get nodes` does"
@@ -117,6 +118,15 @@ def _fault_of(pods: Sequence[_Pod], node: str) -> str:
     return "a time without its zone" if any(time and time.tzinfo is None for time in times) else ""
 
 
+def _kept(notes: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield our own annotations, and the bare names of those that tell of a job over several hosts."""
+    for key, value in notes.items():
+        if key.startswith(_OUR_ANNOTATIONS):
+            yield key, value
+        elif key in SPREADING_KEYS:
+            yield key, ""
+
+
 def _state(pod: _Pod) -> PodState:
     """Return one pod as far as it is kept."""
     about, grace = pod.metadata, pod.spec.terminationGracePeriodSeconds
@@ -131,7 +141,7 @@ def _state(pod: _Pod) -> PodState:
         deletes_at=None if deletes is None else deletes.timestamp(),
         grace_seconds=None if grace is None else float(grace),
         labels=tuple(sorted((about.labels or {}).items())),
-        annotations=tuple(sorted(item for item in notes.items() if item[0].startswith(_KEPT_ANNOTATIONS))),
+        annotations=tuple(sorted(_kept(notes))),
         owner=owners[0] if owners else "",
         mirror=notes.get(_MIRROR, ""),
     )

@@ -13,7 +13,7 @@ from reclaimerd.model.allocation import ClusterView, PodState
 from reclaimerd.model.process import ProcessReading, Workload, WorkloadKind, WorkloadNames
 
 STALE_SECONDS = 120.0
-"""Labels change: an older view's are not told. A mark that was asked for stays: it only spares."""
+"""Labels and marks change: an older view does not tell of them. A mark that it has stays: it only spares."""
 
 
 def with_cluster(
@@ -53,5 +53,5 @@ def _named(names: WorkloadNames, pod: PodState, *, is_fresh: bool) -> WorkloadNa
         labels_whole=is_fresh and len(labels) == len(pod.labels),
         hosts=names.hosts or hosts_of(keys, pod.owner),
         spare_mark=mark_of(annotations.get(SPARE_ANNOTATION)) or names.spare_mark,
-        mark_known=True,
+        mark_known=is_fresh,
     )

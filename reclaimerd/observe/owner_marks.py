@@ -77,9 +77,9 @@ class UnitMarks:
             now = self._clock()
             for unit, path in places:
                 kept = self._known.get((unit, path))
-                # Without an answer an earlier mark stays: it only spares.
-                mark = (None if kept is None else kept[0]) if told is None else told.get((unit, path), "")
-                self._known.put((unit, path), (mark, now))
+                # Without an answer an earlier mark stays: it only spares. That there was none stays not.
+                before = (kept[0] or None) if kept is not None else None
+                self._known.put((unit, path), (before if told is None else told.get((unit, path)), now))
         finally:
             self._task = None
 
@@ -106,14 +106,14 @@ def unit_marks_of(clock: Callable[[], float], simulate: Path | None) -> UnitMark
 
 
 def parse_marks(text: str) -> dict[_Place, str]:
-    """Return the mark of each unit that has one, by its name and cgroup; nothing else of what is shown."""
+    """Return the mark of each unit that is shown, "" for none, by its name and cgroup; nothing else of it."""
     found = {}
     for block in text.split("\n\n"):
         rows = (line.partition("=") for line in block.splitlines())
         shown = {key: value for key, _, value in rows}
-        mark = mark_in_environment(shown.get("Environment", ""))
-        if mark:
-            found[shown.get("Id", ""), shown.get("ControlGroup", "")] = mark
+        if "Id" in shown:
+            place = shown["Id"], shown.get("ControlGroup", "")
+            found[place] = mark_in_environment(shown.get("Environment", ""))
     return found
 
 

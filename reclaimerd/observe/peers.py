@@ -6,6 +6,7 @@ Runs in the worker: `ns` links and `loginuid` of another process are not for the
 import os
 from pathlib import Path
 
+from reclaimerd.host.proc_text import printable
 from reclaimerd.model.process import WorkloadKind
 from reclaimerd.observe.workloads import workload_of
 
@@ -15,7 +16,7 @@ MOST_MEMBERS = 4096
 
 
 def read_peer_place(pid: int) -> dict[str, object]:
-    """Return why this caller is a stranger to the host ("" for none), and its loginuid (None: unset).
+    """Return why this caller is a stranger to the host ("" for none), its loginuid (None: unset) and comm.
 
     Raises OSError when it can't be read.
     """
@@ -30,7 +31,7 @@ def read_peer_place(pid: int) -> dict[str, object]:
         encoding="utf-8", errors="surrogateescape"
     ):
         strange.append(f"the cgroup of a {kind}")
-    return {"stranger": ", ".join(strange), "loginuid": _read_loginuid(pid)}
+    return {"stranger": ", ".join(strange), "loginuid": _read_loginuid(pid), "comm": _read_comm(pid)}
 
 
 def read_members(controller: str, path: str) -> tuple[int, ...]:
@@ -65,6 +66,15 @@ def cgroup_root(controller: str) -> Path:
 
 def _raise(error: OSError) -> None:
     raise error
+
+
+def _read_comm(pid: int) -> str:
+    """Return the program's name as the kernel has it, made printable: anybody may choose their own."""
+    try:
+        text = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return ""
+    return printable(text.removesuffix("\n"))
 
 
 def _read_loginuid(pid: int) -> int | None:

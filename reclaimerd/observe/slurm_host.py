@@ -90,14 +90,16 @@ def _read_age(folder: str) -> float | None:
 
 def _read_daemons(proc: Path) -> Iterator[SlurmDaemon]:
     """Yield root's slurmd processes in the host's PID namespace, without those that they forked."""
-    found: dict[int, tuple[int, SlurmDaemon] | None] = {}
+    found: dict[int, tuple[int, SlurmDaemon]] = {}
     for name in os.listdir(proc):  # noqa: PTH208  # names alone: pathlib would make an object of each
         if name.isdecimal() and _comm(proc / name) == DAEMON and len(found) < _MOST_DAEMONS:
             with suppress(OSError, ValueError):
-                found[int(name)] = _read_daemon(proc, name)
-    for row in found.values():
-        if row is not None and row[0] not in found:
-            yield row[1]
+                row = _read_daemon(proc, name)
+                if row is not None:  # others' processes of that name must not fill the bound
+                    found[int(name)] = row
+    for parent, daemon in found.values():
+        if parent not in found:
+            yield daemon
 
 
 def _comm(folder: Path) -> str:

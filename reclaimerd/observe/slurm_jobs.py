@@ -30,13 +30,16 @@ ABSENT_SECONDS = 600.0
 KEPT_PERIODS = 2
 """An older view gives way to the reason why there is no newer one."""
 NOWHERE = Absent("no Slurm node here")
+_DOWN = Unreadable("slurmd ran on this host and does not now: what its jobs were given is not known")
 _HOST: Decoder[SlurmHost] = Decoder(SlurmHost)
 
 
 class SlurmEyes:
     """Implements `model.ports.SamplerPort`: another sampler's look, with Slurm's view in it."""
 
-    __slots__ = ("_asked", "_procfs", "_reader", "_reading", "_root", "_sampler", "_settings", "_task")
+    __slots__ = (
+        "_asked", "_procfs", "_reader", "_reading", "_root", "_sampler", "_settings", "_task", "_was_here",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -54,6 +57,8 @@ class SlurmEyes:
         self._reading: Reading[SlurmView] | None = None
         self._asked: tuple[float, frozenset[str]] | None = None
         self._task: asyncio.Task[None] | None = None
+        self._was_here = False
+        """Slurm answered once since our start: a slurmd that is down since then makes this no other host."""
 
     async def sample(self, look: Look) -> Snapshot:
         """Return the look with the newest view there is; raises what the sampler raises.
@@ -107,7 +112,11 @@ class SlurmEyes:
             case _:
                 return Unreadable(why_not(answer))
         why = why_nobody_asked(host, jobs)
-        return await self._reader.read(host, jobs) if why is None else why
+        if why is not None:
+            return _DOWN if why is NOWHERE and self._was_here else why
+        found = await self._reader.read(host, jobs)
+        self._was_here = self._was_here or isinstance(found, Known)
+        return found
 
 
 def why_nobody_asked(host: SlurmHost, jobs: Collection[str]) -> Absent | Unreadable | None:

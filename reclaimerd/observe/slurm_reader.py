@@ -100,6 +100,7 @@ class SlurmReader:
         why = await self._ask_all(asked, jobs, node)
         if why == _NO_ANSWER:
             return Unreadable(why)
+        unfit = why_unfit(host, node, wall)
         return Known(
             SlurmView(
                 at,
@@ -108,8 +109,9 @@ class SlurmReader:
                 settings.gres.devices,
                 settings.config.kill_wait_seconds,
                 settings.config.unkillable_seconds,
-                why_unfit(host, settings.gres, node, wall) or why,
+                unfit or why_no_map(host, settings.gres, node) or why,
                 tuple(asked.gone),
+                unfit,
             )
         )
 
@@ -206,14 +208,13 @@ class SlurmReader:
         return None if cut or unheard else ended
 
 
-def why_unfit(host: SlurmHost, gres: GresMap, node: SlurmNode, wall: float) -> str:
-    """Return why nobody may be judged by this view, "" when it is sound; pure.
+def why_unfit(host: SlurmHost, node: SlurmNode, wall: float) -> str:
+    """Return why nobody may be judged by this view at all, "" when it is sound; pure.
 
     Above all the controller that answers must be the one that this slurmd belongs to: an old
     configuration, or another cluster's, knows none of its jobs.
     """
-    daemon, changed = host.daemons[0], host.gres_age_seconds
-    started = wall - daemon.age_seconds
+    started = wall - host.daemons[0].age_seconds
     away = sorted(node.states & _AWAY)
     faults = (
         (
@@ -225,10 +226,18 @@ def why_unfit(host: SlurmHost, gres: GresMap, node: SlurmNode, wall: float) -> s
             f"the controller does not reach this node: {' '.join(away) or 'no state'}",
         ),
         ("MAINT" in node.states, "the node is in maintenance"),
+    )
+    return next((text for is_so, text in faults if is_so), "")
+
+
+def why_no_map(host: SlurmHost, gres: GresMap, node: SlurmNode) -> str:
+    """Return why it can't be told which GPU is which of Slurm's, "" when it can; pure."""
+    changed = host.gres_age_seconds
+    faults = (
         (bool(gres.why), gres.why),
         (node.gpus != gres.count, f"slurmd has {gres.count} GPUs, and its controller {node.gpus}"),
         (
-            changed is not None and changed + SLACK_SECONDS < daemon.age_seconds,
+            changed is not None and changed + SLACK_SECONDS < host.daemons[0].age_seconds,
             "gres.conf was changed after slurmd was started: restart slurmd",
         ),
     )

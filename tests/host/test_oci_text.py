@@ -188,6 +188,8 @@ def test_a_jobs_account_and_hosts_are_told() -> None:
     assert parse_job(text.format(account="lab"), "5") == JobOwner(account="lab", hosts=2)
     assert parse_job(text.format(account="(null)"), "5").account is None
     assert parse_job(text.format(account="lab").replace("=x", "=x NumNodes=1"), "5").hosts is None
+    part = text.format(account="lab").replace("JobId=5 ", "JobId=5 HetJobId=4 HetJobOffset=1 ")
+    assert parse_job(part, "5") == JobOwner(account="lab"), "one part of a job of several"
 
 
 @pytest.mark.parametrize(

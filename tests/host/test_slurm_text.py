@@ -136,18 +136,26 @@ def test_an_ended_job_has_no_gpus_and_an_end() -> None:
         "x\nJobId=1 JobName=y",
         "x\nJobId=2 JobName=y",
         "x HetJobId=5",
+        a_text(name="y", gres="gpu:4(IDX:0-3)").partition(" JobName=")[2] + "JobId=2 JobName=z",
     ],
 )
 def test_what_a_user_writes_into_his_jobs_name_tells_nothing(name: str) -> None:
-    """A real Slurm prints a job's name with its line ends: what is then said twice is not known."""
+    """A real Slurm prints a job's name with its line ends: what is then said twice is not known.
+
+    The last has a whole record of his own making, and another's beginning before what Slurm says of him.
+    """
     assert the_job(name=name).gpu_indices is None
 
 
 def test_an_array_has_other_tasks_in_its_text() -> None:
-    """Each task's part counts for itself, and a job that the text is not about is not told."""
-    text = a_text() + "\n" + a_text(gres="gpu:1(IDX:0)").replace("JobId=1 ", "JobId=12 ArrayJobId=1 ")
-    assert parse_job_here(text, "1", "gpu01", ()).gpu_indices == (2,)
-    assert parse_job_here(text, "12", "gpu01", ()).gpu_indices == (0,)
+    """Each task's part counts for itself, and a job that the text is not about is not told.
+
+    Nor are GPUs: what looks like another task's part may be the owner's words, which hide what Slurm says.
+    """
+    text = a_text() + "\n" + a_text(state="PENDING").replace("JobId=1 ", "JobId=12 ArrayJobId=1 ")
+    first, second = (parse_job_here(text, job, "gpu01", ()) for job in ("1", "12"))
+    assert (first.state, first.gpu_indices) == ("RUNNING", None)
+    assert (second.state, second.gpu_indices) == ("PENDING", None)
     assert parse_job_here(text, "2", "gpu01", ()) == SlurmJob("2", "")
 
 

@@ -77,7 +77,10 @@ def why_not(server: FakeCluster, said: Said, *, most_bytes: int = MOST_BYTES) ->
 
 
 def test_what_is_kept_of_a_pod(server: FakeCluster) -> None:
-    """Its names, labels, deadline, grace, controller; of the annotations our own alone, and the mirror's."""
+    """Its names, labels, deadline, grace, controller; of the annotations our own alone, and the mirror's.
+
+    And the bare names of those that tell of a job over several hosts: some schedulers have no label for it.
+    """
     server.pods = [
         a_pod(
             deletionTimestamp="2026-11-30T12:15:00Z",
@@ -87,6 +90,7 @@ def test_what_is_kept_of_a_pod(server: FakeCluster) -> None:
                 "reclaimerd.io/spare": "paper deadline",
                 "kubernetes.io/config.mirror": "a5363f4f31e043bdae3c93aca4991903",
                 "kubectl.kubernetes.io/last-applied-configuration": '{"env":"SECRET"}',
+                "scheduling.k8s.io/group-name": "llm",
             },
             ownerReferences=[
                 {"apiVersion": "v1", "kind": "ReplicaSet", "name": "other", "uid": "1"},
@@ -103,7 +107,7 @@ def test_what_is_kept_of_a_pod(server: FakeCluster) -> None:
             deletes_at=1796040900.0,
             grace_seconds=900.0,
             labels=(("a", "1"), ("b", "2")),
-            annotations=(("reclaimerd.io/spare", "paper deadline"),),
+            annotations=(("reclaimerd.io/spare", "paper deadline"), ("scheduling.k8s.io/group-name", "")),
             owner="Job/train",
             mirror="a5363f4f31e043bdae3c93aca4991903",
         ),

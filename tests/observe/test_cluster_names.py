@@ -71,6 +71,9 @@ def test_labels_that_are_old_or_not_all_of_them_are_said_to_be() -> None:
     old = names_after(in_pod(), pod, age=STALE_SECONDS + 1)
     assert old is not None
     assert (old.labels, old.labels_whole, old.spare_mark) == ((), False, "yes")
+    unmarked = names_after(in_pod(), a_pod(), age=STALE_SECONDS + 1)
+    assert unmarked is not None
+    assert not unmarked.mark_known, "a mark may have been set meanwhile"
     long = names_after(in_pod(), a_pod(labels=(("app", "llm"), ("long", "x" * 500))))
     assert long is not None
     assert (long.labels, long.labels_whole) == ((("app", "llm"),), False)

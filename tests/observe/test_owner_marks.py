@@ -136,6 +136,7 @@ def test_a_unit_of_that_name_elsewhere_has_no_say(tmp_path: Path) -> None:
     host = Host(tmp_path, in_unit())
     host.put("train.service", "RECLAIMERD_SPARE=yes", "/other.slice/train.service")
     assert asyncio.run(host.look()) == {}
+    assert asyncio.run(host.knows()) == [], "what systemd says is of no help here"
 
 
 def test_without_a_listed_user_nobody_is_asked(tmp_path: Path) -> None:
@@ -178,11 +179,18 @@ def test_a_systemd_that_gives_no_answer_takes_no_mark_away(tmp_path: Path) -> No
 
 
 def test_a_unit_without_a_mark_is_known_to_have_none(tmp_path: Path) -> None:
-    """Nobody has to doubt it: systemd was asked, and said so."""
+    """Nobody has to doubt it: systemd was asked, and said so; but not for as long as it then is silent."""
     host = Host(tmp_path, in_unit())
     host.put("train.service", "TOKEN=hush")
-    assert asyncio.run(host.look()) == {}
-    assert asyncio.run(host.knows()) == [100]
+
+    async def scene() -> None:
+        assert await host.look() == {}
+        assert await host.knows() == [100]
+        host.program.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
+        host.now += AGAIN_SECONDS
+        assert await host.knows() == []
+
+    asyncio.run(scene())
 
 
 def test_a_systemctl_that_nothing_ends_is_started_once(tmp_path: Path) -> None:
@@ -211,13 +219,14 @@ def test_a_systemctl_that_nothing_ends_is_started_once(tmp_path: Path) -> None:
 
 
 def test_marks_are_read_unit_by_unit() -> None:
-    """One block for each; a unit that is not there has none."""
+    """One block for each; a unit that is not there has no place."""
     text = (
         "Id=a.service\nControlGroup=/a\nEnvironment=RECLAIMERD_SPARE=yes\n\n"
         "Id=b.service\nControlGroup=/b\nEnvironment=\n\n"
         "Id=c.service\nControlGroup=\n"
     )
-    assert parse_marks(text) == {("a.service", "/a"): "yes"}
+    marks = {("a.service", "/a"): "yes", ("b.service", "/b"): "", ("c.service", ""): ""}
+    assert parse_marks(text) == marks
     assert parse_marks("") == {}
 
 

@@ -102,6 +102,16 @@ def test_only_the_hosts_own_daemons_count(host: Host) -> None:
     assert [one.pid for one in host.read().daemons] == [7, 12]
 
 
+def test_a_crowd_of_that_name_hides_no_daemon(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any user may start processes called slurmd, listed before it: they do not fill the bound."""
+    listdir = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: sorted(listdir(path)))
+    for pid in range(100, 140):
+        host.process(pid, uid=1000)
+    host.process(500, "-N", "gpu01")
+    assert [one.pid for one in host.read().daemons] == [500]
+
+
 def test_the_policy_names_programs(host: Host) -> None:
     """Then no other place is looked at, and one that is not there is none."""
     named = host.program("sw/slurm/bin/scontrol")

@@ -139,6 +139,23 @@ def test_a_host_without_slurm_costs_one_question_in_ten_minutes() -> None:
     run(story)
 
 
+def test_a_slurmd_that_goes_away_makes_no_host_without_slurm() -> None:
+    """Users of its jobs may go on by ssh: they are in doubt, not outside of a scheduler that is not there."""
+
+    async def story(node: Node) -> None:
+        assert await node.read_at() == MONO
+        node.host = SlurmHost("/scontrol", "/slurmd")
+        assert await node.read_at(30.0) == MONO
+        await node.look(30.0)
+        found = await node.look(30.0)
+        assert isinstance(found, Unreadable)
+        assert found.why.startswith("slurmd ran on this host and does not now")
+        node.host = HOST
+        assert await node.read_at(30.0) == MONO + 120
+
+    run(story)
+
+
 def test_without_one_slurmd_nobody_is_judged() -> None:
     """Several, or none while a job's process lives: each with its reason."""
 

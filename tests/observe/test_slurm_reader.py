@@ -18,6 +18,7 @@ from reclaimerd.observe.slurm_reader import (
     MOST_JOBS,
     SLACK_SECONDS,
     SlurmReader,
+    why_no_map,
     why_unfit,
 )
 
@@ -276,6 +277,8 @@ def test_any_doubt_about_the_answer_is_said(
     host: SlurmHost, gres: GresMap, node: SlurmNode, words: str
 ) -> None:
     """Another cluster's controller, a node that is away, a map that may be old: all convict nobody."""
-    found = why_unfit(host, gres, node, WALL)
-    assert words in found
-    assert bool(found) == bool(words)
+    unfit, no_map = why_unfit(host, node, WALL), why_no_map(host, gres, node)
+    assert words in unfit or words in no_map
+    assert bool(unfit or no_map) == bool(words)
+    about_gpus = gres != GOOD_MAP or node.gpus != GOOD_NODE.gpus or "gres.conf" in no_map
+    assert bool(unfit) == bool(words and not about_gpus), "a job's end needs no map of GPUs"
