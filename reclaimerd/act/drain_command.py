@@ -13,7 +13,7 @@ from reclaimerd.act.drain_body import MOST_LINE, Action, action_bytes
 from reclaimerd.act.programs import Said, ask, program_fault, sentence
 from reclaimerd.model.drain import DrainRequest
 from reclaimerd.model.drain_policy import CommandTarget
-from reclaimerd.model.ports import Asked, Foreign, NotAsked, TargetAnswer
+from reclaimerd.model.drain_ports import Asked, Foreign, NotAsked, TargetAnswer
 
 TAKEN = os.EX_OK
 FOREIGN = 3

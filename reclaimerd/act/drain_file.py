@@ -15,7 +15,7 @@ from pathlib import Path
 from reclaimerd.act.drain_body import request_bytes
 from reclaimerd.errors import ReclaimerdError
 from reclaimerd.model.drain import DrainRequest
-from reclaimerd.model.ports import Asked, NotAsked, TargetAnswer
+from reclaimerd.model.drain_ports import Asked, NotAsked, TargetAnswer
 
 _FILE_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}")
 _MAX_BYTES = 1 << 20

@@ -19,7 +19,7 @@ from reclaimerd.act.kube_order import (
 )
 from reclaimerd.model.drain import DrainRequest
 from reclaimerd.model.drain_policy import FleetSettings, KubernetesTarget, NodeMark
-from reclaimerd.model.ports import NotAsked, SlotTaken, SlotWaits, TargetAnswer
+from reclaimerd.model.drain_ports import NotAsked, SlotTaken, SlotWaits, TargetAnswer
 
 _WRITER = f"?fieldManager={marks.WRITER}"
 _READ = "<as read>"
@@ -51,12 +51,15 @@ class DrainKubernetes:
         return await self._ask(KubeOp.VERIFIED, request)
 
     def plan(self, request: DrainRequest) -> str:
-        """Return each write in order, its body byte for byte; what is read from the node is in brackets."""
+        """Return each write in order, its body byte for byte, for a node that nobody has cordoned or tainted.
+
+        What is read from the node is in brackets, and `at` is the time of the first write.
+        """
         calls = [self._note_call(request), *self._telling_calls(request), *self._evict_calls(request)]
         return "\n\n".join(f"{line}\nContent-Type: {kind}\n\n{_compact(body)}" for line, kind, body in calls)
 
     def _note_call(self, request: DrainRequest) -> tuple[str, str, Json]:
-        """Return the first write, as it is for a node that nobody has cordoned or tainted."""
+        """Return the first write."""
         unread: Json = {"metadata": {"name": self.access.node, "resourceVersion": _READ}, "spec": {}}
         about = (self.access.node, bodies.digest_of(request), request.asked_at)
         note = marks.first_note(unread, request, self.settings, about)

@@ -17,7 +17,7 @@ from reclaimerd.act.slurm_calls import ENV, SlurmCalls, drain_words
 from reclaimerd.host.slurm_drain_text import NodeStands, SlurmPlace
 from reclaimerd.model.drain import DrainRequest
 from reclaimerd.model.drain_policy import FleetSettings, SlurmTarget
-from reclaimerd.model.ports import Asked, Foreign, NotAsked, TargetAnswer
+from reclaimerd.model.drain_ports import Asked, Foreign, NotAsked, TargetAnswer
 
 FindPlace = Callable[[], Awaitable[SlurmPlace | NotAsked]]
 PAUSES_SECONDS = (0.5, 1.0, 2.0)

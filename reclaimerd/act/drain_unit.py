@@ -14,7 +14,7 @@ from reclaimerd.act.unit_mark import Mark, UnitMark
 from reclaimerd.errors import ReclaimerdError
 from reclaimerd.model.drain import DrainRequest
 from reclaimerd.model.drain_policy import UnitTarget
-from reclaimerd.model.ports import Asked, Foreign, NotAsked, TargetAnswer
+from reclaimerd.model.drain_ports import Asked, Foreign, NotAsked, TargetAnswer
 
 CALL_SECONDS = 10.0
 SETTLE_SECONDS = 5.0

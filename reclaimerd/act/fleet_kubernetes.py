@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from reclaimerd.act.kube_order import FLEET_SECONDS, KubeAccess, KubeOp, KubeOrder, asked_of_child
 from reclaimerd.model.drain import DrainRequest
 from reclaimerd.model.drain_policy import FleetSettings, KubernetesTarget
-from reclaimerd.model.ports import Asked, Foreign, NotAsked, SlotTaken, SlotWaits, TargetAnswer
+from reclaimerd.model.drain_ports import Asked, Foreign, NotAsked, SlotTaken, SlotWaits, TargetAnswer
 
 
 @dataclass(frozen=True, slots=True)

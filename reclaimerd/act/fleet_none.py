@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from reclaimerd.model.drain import DrainRequest
-from reclaimerd.model.ports import Asked, SlotTaken, SlotWaits, TargetAnswer
+from reclaimerd.model.drain_ports import Asked, SlotTaken, SlotWaits, TargetAnswer
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from reclaimerd.act.drain_slurm import FindPlace
 from reclaimerd.act.slurm_calls import SlurmCalls
 from reclaimerd.model.drain import DrainRequest
 from reclaimerd.model.drain_policy import FleetSettings, SlurmTarget
-from reclaimerd.model.ports import Asked, NotAsked, SlotTaken, SlotWaits, TargetAnswer
+from reclaimerd.model.drain_ports import Asked, NotAsked, SlotTaken, SlotWaits, TargetAnswer
 
 
 @dataclass(frozen=True, slots=True)

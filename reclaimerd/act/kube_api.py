@@ -15,7 +15,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 
 from reclaimerd.act.kube_bodies import EVICTION_VERSIONS, eviction_of
 from reclaimerd.act.kube_marks import LABEL, WRITER, Json
-from reclaimerd.act.kube_order import KubeOrder
+from reclaimerd.act.kube_order import KubeAccess
 from reclaimerd.errors import ReclaimerdError
 from reclaimerd.host.kube_client import ClusterAccess, ClusterRefusalError, opened_cluster
 
@@ -102,6 +102,7 @@ class KubeApi:
         for version in (newest, *older):
             try:
                 body = msgspec.convert(eviction_of(pod, version), PodEviction)
+                body.apiVersion = version  # the library's conversion drops it for its own
                 self.client.create(body, pod[1], namespace=pod[0])
             except ClusterRefusalError as error:
                 unknown = error.code == HTTPStatus.BAD_REQUEST and version in error.said
@@ -135,13 +136,13 @@ class KubeApi:
 
 
 @contextmanager
-def conversation(order: KubeOrder) -> Iterator[KubeApi]:
+def conversation(asked: KubeAccess, seconds: float) -> Iterator[KubeApi]:
     """Return the calls for as long as the block runs; raises ReclaimerdError, also from inside of it."""
-    if _NODE.fullmatch(order.access.node) is None:
-        raise ReclaimerdError(f"{order.access.node!a} is no node's name", "name this node in [cluster] node")
-    access = ClusterAccess(
-        order.access.credentials, order.seconds, _MOST_BYTES, account=Path(order.access.account)
-    )
+    if _NODE.fullmatch(asked.node) is None:
+        raise ReclaimerdError(f"{asked.node!a} is no node's name", "name this node in [cluster] node")
+    if not asked.credentials:
+        raise ReclaimerdError("[cluster] has no credentials", 'write "in-cluster" or a kubeconfig\'s path')
+    access = ClusterAccess(asked.credentials, seconds, _MOST_BYTES, account=Path(asked.account))
     with opened_cluster(access) as client:
         yield KubeApi(client)
 

@@ -105,7 +105,7 @@ def eviction_of(pod: tuple[str, str, str], version: str) -> Json:
     namespace, name, uid = pod
     return {
         "apiVersion": version,
-        "deleteOptions": {"preconditions": {"uid": uid}},
+        "deleteOptions": {"kind": "DeleteOptions", "preconditions": {"uid": uid}},
         "kind": "Eviction",
         "metadata": {"name": name, "namespace": namespace},
     }

@@ -17,7 +17,7 @@ from reclaimerd.act.kube_target import KubeTarget
 from reclaimerd.errors import ReclaimerdError
 from reclaimerd.host.kube_client import ClusterRefusalError
 from reclaimerd.host.wire import Decoder
-from reclaimerd.model.ports import NotAsked, SlotWaits
+from reclaimerd.model.drain_ports import NotAsked, SlotWaits
 
 _MENDS: Mapping[int, str] = {
     HTTPStatus.UNAUTHORIZED: "renew the token or the certificate of [cluster] credentials",
@@ -45,14 +45,16 @@ def answer_to(order: KubeOrder) -> KubeAnswer:
     except ClusterRefusalError as error:
         mend = _MENDS.get(error.code)
         text = f"{error.message}; {mend}" if mend else error.message
-        return _no(order, text, lasting=mend is not None)
+        # A server that starts has not read its roles yet, and says that a role is "not found".
+        starting = error.code == HTTPStatus.FORBIDDEN and "not found" in error.said
+        return _no(order, text, lasting=mend is not None and not starting)
     except ReclaimerdError as error:
         # What names a mend is a person's to mend: credentials, certificates, a package.
         return _no(order, str(error), lasting=bool(error.mend))
 
 
 def _done(order: KubeOrder) -> KubeAnswer:
-    with conversation(order) as api:
+    with conversation(order.access, order.seconds) as api:
         match order.op:
             case KubeOp.REQUEST:
                 return KubeTarget(api, order).request()

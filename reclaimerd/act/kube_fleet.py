@@ -9,6 +9,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -17,9 +18,10 @@ from reclaimerd.act import kube_marks as marks
 from reclaimerd.act.kube_api import KubeApi, is_stale, retry_stale
 from reclaimerd.act.kube_marks import Json, SlotNote
 from reclaimerd.act.kube_order import KubeOrder
+from reclaimerd.errors import ReclaimerdError
 from reclaimerd.host.kube_client import ClusterRefusalError
-from reclaimerd.model.drain_policy import FleetMark, FleetSettings
-from reclaimerd.model.ports import Asked, SlotTaken, SlotWaits, TargetAnswer
+from reclaimerd.model.drain_policy import FleetSettings
+from reclaimerd.model.drain_ports import Asked, SlotTaken, SlotWaits, TargetAnswer
 
 LEASE_SECONDS = 15
 """So long nobody may have seen a Lease change before it is taken over; a turn takes some 50 ms."""
@@ -53,18 +55,29 @@ class KubeFleet:
         lease = self._acquire()
         if isinstance(lease, SlotWaits):
             return lease
-        began = self.monotonic()
-        why = self._why_full(nodes)
-        if not why and self.monotonic() - began > _TURN_SECONDS:
-            why = "the cluster was too slow to count in one turn"
-        if not why:
-            retry_stale(self._mark)
+        try:
+            why = self._count_and_mark(nodes)
+        except ReclaimerdError:
+            # One node that may not be written must not keep all others waiting for its Lease to be dead.
+            with suppress(ReclaimerdError):
+                self._let_go(lease)
+            raise
         if not self._let_go(lease):
             why = why or "another node took the Lease over in the meantime: counted again"
         if why:
             self.release()
             return SlotWaits(why)
         return SlotTaken(f"a place among the {nodes} nodes of the cluster, marked on node {self._name}")
+
+    def _count_and_mark(self, nodes: int) -> str:
+        """Mark the node where there is room, in time; return why it was not, or ""."""
+        began = self.monotonic()
+        why = self._why_full(nodes)
+        if not why and self.monotonic() - began > _TURN_SECONDS:
+            why = "the cluster was too slow to count in one turn"
+        if not why:
+            retry_stale(self._mark)
+        return why
 
     def release(self) -> TargetAnswer:
         """Give the place back, if it is this request's."""
@@ -106,8 +119,9 @@ class KubeFleet:
     def _why_full(self, nodes: int) -> str:
         """Return why there is no room beside all other nodes that carry our label."""
         found = [marks.fleet_mark(node) for node in self.api.marked_nodes()]
-        own = FleetMark(self._name, self.order.request.code.value, self.wall())
-        return self._settings.why_full(own, found, nodes)
+        why = self._settings.why_full(self._name, self.order.request.code, found, nodes)
+        enough = self._settings.limit(nodes) >= self._settings.nodes
+        return f"{why}; so many nodes or more, which is enough to know the limit" if why and enough else why
 
     def _mark(self) -> None:
         node = self._node()

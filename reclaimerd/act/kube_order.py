@@ -13,7 +13,7 @@ from reclaimerd.host.child import Overran, run_bounded
 from reclaimerd.host.wire import to_json
 from reclaimerd.model.drain import DrainRequest
 from reclaimerd.model.drain_policy import FleetSettings, KubernetesTarget
-from reclaimerd.model.ports import Asked, Foreign, NotAsked, SlotTaken, SlotWaits
+from reclaimerd.model.drain_ports import Asked, Foreign, NotAsked, SlotTaken, SlotWaits
 
 TARGET_SECONDS = 20.0
 """For the some ten calls of one request: each takes 5 ms of an API server that is well."""
@@ -73,11 +73,16 @@ def answer_text(answer: KubeAnswer) -> str:
 
 async def asked_of_child(order: KubeOrder) -> KubeAnswer:
     """Have a child do it; whatever it does wrong is NotAsked, for it is safe to ask again."""
+    return await answer_of_child("reclaimerd.act.kube_child", to_json(order), order.seconds)
+
+
+async def answer_of_child(module: str, text: str, seconds: float) -> KubeAnswer:
+    """Have a module of ours read an order and answer it within so many seconds, in a process of its own."""
     isolation = "-I" if sys.flags.isolated else "-P"
-    argv = (sys.executable, isolation, "-m", "reclaimerd.act.kube_child")
-    limit = order.seconds + _START_SECONDS
+    argv = (sys.executable, isolation, "-m", module)
+    limit = seconds + _START_SECONDS
     try:
-        end = await run_bounded(argv, deadline_seconds=limit, stdin_text=to_json(order))
+        end = await run_bounded(argv, deadline_seconds=limit, stdin_text=text)
     except OSError as error:
         return NotAsked(f"the child that asks the cluster did not start ({error.strerror})")
     answer = _answer_in(end.out)

@@ -16,7 +16,7 @@ from reclaimerd.act.kube_marks import Json, RequestNote
 from reclaimerd.act.kube_order import KubeOrder
 from reclaimerd.host.kube_client import ClusterRefusalError
 from reclaimerd.model.drain_policy import NodeMark
-from reclaimerd.model.ports import Asked, Foreign, NotAsked, TargetAnswer
+from reclaimerd.model.drain_ports import Asked, Foreign, NotAsked, TargetAnswer
 
 _MIRROR = "kubernetes.io/config.mirror"
 _ENDED = ("Succeeded", "Failed")

@@ -20,7 +20,7 @@ from reclaimerd.host.slurm_drain_text import (
     parse_total,
 )
 from reclaimerd.model.drain_policy import FleetMark, FleetSettings
-from reclaimerd.model.ports import NotAsked
+from reclaimerd.model.drain_ports import NotAsked
 
 ENV = ("/usr/bin/env", "-u", "SLURM_CLUSTERS", "-u", "SINFO_PARTITION", "LC_ALL=C", "SLURM_TIME_FORMAT=%s")
 """Starts each program: it may lie on a network file system. No word of ours may come from the environment."""

@@ -29,7 +29,7 @@ from tenacity import (
 from reclaimerd.act.webhook_signing import read_key, signature_headers
 from reclaimerd.errors import ReclaimerdError
 from reclaimerd.host.web_address import address_fault, plain_fault, shown_host
-from reclaimerd.model.ports import Asked, Foreign, NotAsked, TargetAnswer
+from reclaimerd.model.drain_ports import Asked, Foreign, NotAsked, TargetAnswer
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession

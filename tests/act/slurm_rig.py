@@ -8,7 +8,7 @@ from reclaimerd.act.drain_slurm import DrainSlurm
 from reclaimerd.act.fleet_slurm import SlurmFleet
 from reclaimerd.host.slurm_drain_text import SlurmPlace
 from reclaimerd.model.drain_policy import FleetSettings, SlurmTarget
-from reclaimerd.model.ports import NotAsked
+from reclaimerd.model.drain_ports import NotAsked
 from tests.rigs.slurm import NODE, SCONTROL, SINFO, Slurm
 
 SECONDS = 10.0

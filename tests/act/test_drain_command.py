@@ -11,7 +11,7 @@ import pytest
 from reclaimerd.act.drain_body import Action, action_bytes, request_body
 from reclaimerd.act.drain_command import DrainCommand
 from reclaimerd.model.drain_policy import CommandTarget
-from reclaimerd.model.ports import Asked, DrainTargetPort, Foreign, NotAsked, TargetAnswer
+from reclaimerd.model.drain_ports import Asked, DrainTargetPort, Foreign, NotAsked, TargetAnswer
 from tests.act.drain_builders import a_request
 from tests.act.reset_tools import program, runs
 

@@ -17,7 +17,7 @@ from reclaimerd.act.drain_command import DrainCommand
 from reclaimerd.act.webhook_signing import signature_headers
 from reclaimerd.config.check import check
 from reclaimerd.model.drain_policy import CommandTarget
-from reclaimerd.model.ports import Asked, Foreign, NotAsked
+from reclaimerd.model.drain_ports import Asked, Foreign, NotAsked
 from tests.act.drain_builders import a_request
 from tests.act.reset_tools import program
 

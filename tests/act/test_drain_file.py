@@ -11,7 +11,7 @@ from reclaimerd.act.drain_body import request_bytes, request_line
 from reclaimerd.act.drain_file import DrainFile
 from reclaimerd.errors import RecordError
 from reclaimerd.model.drain import DrainRequest
-from reclaimerd.model.ports import Asked, DrainTargetPort, NotAsked, TargetAnswer
+from reclaimerd.model.drain_ports import Asked, DrainTargetPort, NotAsked, TargetAnswer
 from tests.act.drain_builders import a_request
 from tests.builders import GPU_A
 

@@ -14,7 +14,7 @@ from reclaimerd.act.fleet_slurm import SlurmFleet
 from reclaimerd.host.slurm_drain_text import NodeStands, SlurmPlace
 from reclaimerd.model.drain import DrainCode
 from reclaimerd.model.drain_policy import FleetSettings, SlurmTarget
-from reclaimerd.model.ports import Asked, Foreign, NotAsked, SlotTaken, SlotWaits, TargetAnswer
+from reclaimerd.model.drain_ports import Asked, Foreign, NotAsked, SlotTaken, SlotWaits, TargetAnswer
 from tests.act.drain_builders import a_request
 from tests.act.slurm_rig import Found, Pauses, calls_in, fleet_of, stand_in, target_of
 

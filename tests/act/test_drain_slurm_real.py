@@ -15,7 +15,7 @@ from reclaimerd.act.drain_slurm import DrainSlurm
 from reclaimerd.host.slurm_drain_text import SlurmPlace
 from reclaimerd.model.drain import DrainCode, DrainRequest
 from reclaimerd.model.drain_policy import FleetSettings
-from reclaimerd.model.ports import Asked, Foreign, NotAsked, SlotTaken, SlotWaits
+from reclaimerd.model.drain_ports import Asked, Foreign, NotAsked, SlotTaken, SlotWaits
 from tests.act.drain_builders import a_request
 from tests.act.slurm_rig import fleet_of, place_in, target_of
 from tests.rigs.simulated import wait_until

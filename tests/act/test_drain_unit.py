@@ -15,7 +15,7 @@ from reclaimerd.act.drain_unit import DrainUnit
 from reclaimerd.act.unit_mark import Mark, UnitMark
 from reclaimerd.errors import RecordError
 from reclaimerd.model.drain_policy import UnitTarget
-from reclaimerd.model.ports import Asked, DrainTargetPort, Foreign, NotAsked, TargetAnswer
+from reclaimerd.model.drain_ports import Asked, DrainTargetPort, Foreign, NotAsked, TargetAnswer
 from tests.act.drain_builders import a_request
 from tests.act.reset_tools import program
 from tests.builders import BOOT

@@ -23,7 +23,7 @@ from reclaimerd.act.drain_webhook import DrainWebhook
 from reclaimerd.act.webhook_signing import read_key, signature_headers
 from reclaimerd.errors import ReclaimerdError
 from reclaimerd.model.drain_policy import WebhookTarget
-from reclaimerd.model.ports import Asked, DrainTargetPort, Foreign, NotAsked, TargetAnswer
+from reclaimerd.model.drain_ports import Asked, DrainTargetPort, Foreign, NotAsked, TargetAnswer
 from tests.act.drain_builders import a_request
 from tests.act.reset_tools import program
 from tests.rigs.web_receiver import Certificates, Receiver, Reply, make_certificates, receiving

@@ -1,0 +1,70 @@
+"""The child that puts a warning on a pod: `python -m reclaimerd.act.pod_event_child`, an order on its stdin.
+
+It reads the pod first, since one of its name that came later is another's, and prints one answer.
+"""
+
+import hashlib
+import os
+import sys
+from datetime import UTC, datetime
+from typing import NoReturn
+
+from reclaimerd.act.kube_api import KubeApi, conversation
+from reclaimerd.act.kube_marks import WRITER, Json
+from reclaimerd.act.kube_order import KubeAnswer, answer_text
+from reclaimerd.act.pod_events import REASON, EventOrder
+from reclaimerd.errors import ReclaimerdError
+from reclaimerd.host.wire import Decoder
+from reclaimerd.model.drain_ports import Asked, NotAsked
+
+_MOST_TEXT = 1024
+"""Of an event's message (events.k8s.io validation)."""
+
+
+def main() -> NoReturn:
+    """Read the order, do it, and print the answer as one JSON object."""
+    order: EventOrder = Decoder(EventOrder).decode(sys.stdin.read())
+    print(answer_text(answer_to(order)), flush=True)  # noqa: T201 - the parent reads it
+    # A look-up of a name that hangs must not hold up the end.
+    os._exit(0)
+
+
+def answer_to(order: EventOrder) -> KubeAnswer:
+    """Return what came of it; what goes wrong is an answer too."""
+    try:
+        with conversation(order.access, order.seconds) as api:
+            return _done(api, order)
+    except ReclaimerdError as error:
+        return NotAsked(str(error))
+
+
+def _done(api: KubeApi, order: EventOrder) -> KubeAnswer:
+    pod = api.pod(order.namespace, order.pod)
+    if pod is None or pod.get("metadata", {}).get("uid") != order.uid:
+        return NotAsked("the cluster has no such pod any more")
+    api.create_event(event_of(order))
+    return Asked("the event stands")
+
+
+def event_of(order: EventOrder) -> Json:
+    """Return the event's body; the same warning has the same name, and stands there once."""
+    name = hashlib.sha256(f"{order.uid}/{order.id}".encode()).hexdigest()[:32]
+    at = datetime.fromtimestamp(order.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    about = {"kind": "Pod", "apiVersion": "v1", "namespace": order.namespace, "name": order.pod}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{WRITER}.{name}", "namespace": order.namespace},
+        "involvedObject": {**about, "uid": order.uid},
+        "reason": REASON,
+        "message": order.text[:_MOST_TEXT],
+        "source": {"component": WRITER, "host": order.access.node},
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+        "type": "Warning",
+    }
+
+
+if __name__ == "__main__":
+    main()
