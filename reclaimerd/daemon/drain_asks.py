@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from reclaimerd.model.drain import Ask, AskState, NodeDrain
-from reclaimerd.model.ports import Asked, Foreign, NotAsked, TargetAnswer
+from reclaimerd.model.drain_ports import Asked, Foreign, NotAsked, TargetAnswer
 
 FIRST_RETRY_SECONDS = 15.0
 LAST_RETRY_SECONDS = 600.0
@@ -98,6 +98,12 @@ def told_to_wait(drain: NodeDrain, first: str, reports: Collection[str]) -> Node
         for ask in drain.asks
     )
     return replace(drain, asks=asks)
+
+
+def owes_verified(drain: NodeDrain, now: float) -> bool:
+    """Tell whether it is to be said now that a boot ended every cause: not while one of this boot stands."""
+    is_well = bool(drain.verified_boot) and all(one.well_at is not None for one in drain.joined)
+    return is_well and not drain.verified_told and seconds_until(drain.slot_retry_at, now) <= 0
 
 
 def without_slot(drain: NodeDrain, reports: Collection[str], text: str, now: float) -> NodeDrain:

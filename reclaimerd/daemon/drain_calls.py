@@ -14,6 +14,9 @@ from reclaimerd.errors import ExitCode
 from reclaimerd.model.drain import AskState, DrainPhase, Withdrawal
 from reclaimerd.model.ledger import Ledger
 
+FOREGROUND_SECONDS = 60.0
+"""How long one command without a daemon waits until everybody has let go."""
+
 
 async def undrain_call(service: Service, call: Call, caller: Caller) -> Answer:
     """Order the withdrawal of the request that an incident asked for or joined; ordered twice is once.
@@ -29,27 +32,42 @@ async def undrain_call(service: Service, call: Call, caller: Caller) -> Answer:
     if name not in {drain.id, *(one.incident for one in drain.joined)}:
         text = f"incident {name[:64]!r} asked for no drain; the request that stands is {drain.id}"
         return refusal(404, text, f"reclaimctl undrain --incident {drain.id}", ExitCode.NO_TARGET)
+    given_up = _given_up(call)
+    unknown = ", ".join(sorted(given_up - {ask.target for ask in drain.asks}))
+    if unknown:
+        names = ", ".join(ask.target for ask in drain.asks)
+        text = f"the request asks no {unknown[:200]!r}; nothing was taken back"
+        return refusal(404, text, f"--give-up one of: {names}", ExitCode.NO_TARGET)
+    if service.cycle.joints.dry_run:
+        text = "we run with --dry-run: nothing is taken back"
+        return refusal(409, text, "start the service without --dry-run", ExitCode.REFUSED)
     if drain.withdrawal is None:
         reason = str(call.body.get("reason") or "")[:500] or "no reason given"
         order = Withdrawal(caller.actor.name, reason, service.wall())
 
         def ordered(ledger: Ledger) -> Ledger:
             kept = ledger.drain
-            is_same = kept is not None and kept.id == drain.id
-            return replace(ledger, drain=replace(kept, withdrawal=order)) if kept and is_same else ledger
+            if kept is None or kept.id != drain.id or kept.withdrawal is not None:
+                return ledger
+            return replace(ledger, drain=replace(kept, withdrawal=order))
 
         record = entries.of_drain(drain, f"an operator takes the request back: {reason}", caller.actor)
         await service.cycle.write(ordered, (record,))
         service.cycle.joints.look_after_drain()
         service.pacing.wake()
-    await _give_up(service, call, caller, drain.id)
+    await _give_up(service, given_up, caller, drain.id)
+    if service.cycle.joints.foreground:  # nobody goes on with it when this command is over
+        await service.engine.drains.rest(FOREGROUND_SECONDS)
     return Answer(200, {"drain": drain_row(service.cycle.state.ledger.drain)})
 
 
-async def _give_up(service: Service, call: Call, caller: Caller, drain_id: str) -> None:
-    """Leave targets that can't take the request back to a person, on record with who said so."""
+def _given_up(call: Call) -> frozenset[str]:
     asked = call.body.get("give_up")
-    names = frozenset(str(one) for one in asked) if isinstance(asked, list) else frozenset()
+    return frozenset(str(one) for one in asked) if isinstance(asked, list) else frozenset()
+
+
+async def _give_up(service: Service, names: frozenset[str], caller: Caller, drain_id: str) -> None:
+    """Leave targets that can't take the request back to a person, on record with who said so."""
     if not names:
         return
 

@@ -5,16 +5,18 @@ our death the same request is asked again, which its targets know by its id. Not
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from reclaimerd.daemon import entries
+from reclaimerd.daemon.drain_answers import answer_of, answers_of
 from reclaimerd.daemon.drain_asks import (
     FIRST_RETRY_SECONDS,
     asked_anew,
     at_once,
     is_due,
     next_due,
+    owes_verified,
     seconds_until,
     slot_pause,
     told_to_wait,
@@ -25,18 +27,13 @@ from reclaimerd.daemon.drain_asks import (
     without_slot,
 )
 from reclaimerd.daemon.drain_joints import DrainJoints
+from reclaimerd.daemon.drain_tending import UNSEEN
 from reclaimerd.errors import CorruptStoreError, RecordError
 from reclaimerd.judge.drain_steps import next_phase
 from reclaimerd.model.audit_record import AuditEntry
 from reclaimerd.model.drain import AskState, DrainFact, DrainPhase, NodeDrain
+from reclaimerd.model.drain_ports import NotAsked, SlotTaken, SlotWaits, TargetAnswer
 from reclaimerd.model.ledger import Ledger
-from reclaimerd.model.ports import (
-    DrainTargetPort,
-    NotAsked,
-    SlotTaken,
-    SlotWaits,
-    TargetAnswer,
-)
 from reclaimerd.record import logs
 
 
@@ -57,6 +54,11 @@ class DrainProcedure:
             self._news = asyncio.Event()
             self._task = asyncio.get_running_loop().create_task(self._run())
             self._task.add_done_callback(self._ended)
+
+    async def rest(self, seconds: float) -> None:
+        """Wait until nothing of it is open any more, at most so long: for a command, which ends after it."""
+        if self._task is not None:
+            await asyncio.wait((self._task,), timeout=seconds)
 
     async def stop(self) -> None:
         """Let go of it where it stands: the record says how to go on."""
@@ -106,13 +108,12 @@ class DrainProcedure:
 
     async def _take_slot(self, drain: NodeDrain) -> float:
         """Take this node's place in the fleet; without anybody who counts only the reports are asked."""
-        held = self._joints.held()
-        if held:
-            return await self._slot_waits(drain, held, FIRST_RETRY_SECONDS)
+        if held := self._joints.held(drain):
+            return await self._says(drain, held, f"no place yet: {held}")
         now = self._joints.wall()
         if (wait := seconds_until(drain.slot_retry_at, now)) > 0:
             return wait
-        match await self._joints.fleet().take(drain.request):
+        match await self._place(drain):
             case SlotTaken(text=text):
                 return await self._advance(
                     DrainFact.SLOT_TAKEN, text, lambda one: replace(one, slot=text, has_slot=True)
@@ -125,6 +126,17 @@ class DrainProcedure:
             case SlotWaits(text=text):
                 return await self._slot_waits(drain, text, slot_pause(drain.began_at, now))
 
+    async def _place(self, drain: NodeDrain) -> SlotTaken | SlotWaits:
+        """Ask for this node's place; a fault of the arbiter's gives none."""
+        answer = await answer_of("fleet", self._joints.fleet().take(drain.request))
+        return SlotWaits(answer.text) if isinstance(answer, NotAsked) else answer
+
+    async def _says(self, drain: NodeDrain, text: str, record: str) -> float:
+        """Let the request say what it waits for, on record once; return when that is looked at again."""
+        if text != drain.slot:
+            await self._change(lambda one: replace(one, slot=text), entries.of_drain(drain, record))
+        return FIRST_RETRY_SECONDS
+
     async def _slot_waits(self, drain: NodeDrain, text: str, seconds: float) -> float:
         retry_at = self._joints.wall() + seconds
         note = () if text == drain.slot else (entries.of_drain(drain, f"no place yet: {text}"),)
@@ -133,7 +145,10 @@ class DrainProcedure:
 
     async def _ask(self, drain: NodeDrain) -> float:
         """Ask everybody who is due, side by side; each asking is durable first."""
-        if self._joints.held():
+        held = self._joints.held(drain)
+        if held in ("", UNSEEN) and owes_verified(drain, self._joints.wall()):
+            await self._say_verified(drain)
+        if held:
             return FIRST_RETRY_SECONDS
         if drain.asked_boot != self._joints.boot_id:
             text = "the host was booted since: everybody is asked again"
@@ -148,9 +163,14 @@ class DrainProcedure:
                 lambda one: with_tries(one, due, now),
                 *(entries.of_drain(drain, f"asking {name}") for name in due),
             )
+            drain = self._joints.ledger().drain or drain
+            if drain.withdrawal is not None:
+                return 0.0
+            if held := self._joints.held(drain):  # that was written while a pass, or a person, had its turn
+                return await self._says(drain, held, f"nobody was asked after all: {held}")
             request = drain.request
             await self._take_answers(
-                await _answers(due, self._joints.targets(), lambda target: target.request(request))
+                await answers_of(due, self._joints.targets(), lambda target: target.request(request))
             )
             drain = self._joints.ledger().drain or drain
         asked = all(ask.tries or ask.text for ask in drain.asks)
@@ -170,7 +190,7 @@ class DrainProcedure:
                 return due
             await self._change(lambda one: told_to_wait(one, first, reports))
             return [name for name in due if name == first or name in reports]
-        match await self._joints.fleet().take(drain.request):
+        match await self._place(drain):
             case SlotTaken(text=text):
                 await self._change(
                     lambda one: replace(one, slot=text, has_slot=True), entries.of_drain(drain, text)
@@ -198,13 +218,15 @@ class DrainProcedure:
 
     async def _withdraw(self, drain: NodeDrain) -> float:
         """Take back from everybody who may have it; give the slot back when nobody has it any more."""
+        if held := self._joints.held(drain):
+            return await self._says(drain, held, f"not taken back yet: {held}")
         now = self._joints.wall()
         targets = self._joints.targets()
         left = [ask for ask in drain.asks if ask.tries and ask.state is not AskState.WITHDRAWN]
         due = [ask.target for ask in left if seconds_until(ask.retry_at, now) <= 0]
         if due:
             request = drain.request
-            found = await _answers(due, targets, lambda target: target.withdraw(request))
+            found = await answers_of(due, targets, lambda target: target.withdraw(request))
             notes = [
                 entries.of_drain(drain, f"{name}: taking it back: {answer.text}")
                 for name, answer in found.items()
@@ -214,22 +236,41 @@ class DrainProcedure:
             left = [ask for ask in drain.asks if ask.tries and ask.state is not AskState.WITHDRAWN]
         if left:
             return min(seconds_until(ask.retry_at, now) for ask in left)
-        await self._release_fences(drain)
-        released = await self._joints.fleet().release(drain.request)
-        if isinstance(released, NotAsked):
-            text = f"the fleet's place could not be given back: {released.text}"
-            notes = [] if text == drain.slot else [entries.of_drain(drain, text)]
-            await self._change(lambda one: replace(one, slot=text), *notes)
-            return FIRST_RETRY_SECONDS
-        return await self._advance(DrainFact.ALL_WITHDRAWN, f"taken back everywhere; {released.text}")
+        if (wait := seconds_until(drain.slot_retry_at, now)) > 0:
+            return wait
+        return await self._give_back(drain, now)
 
-    async def _release_fences(self, drain: NodeDrain) -> None:
-        """Let go of the fences that failed resets kept; what can't be is a person's, and said once."""
-        whys = [await self._joints.release_fence(one.incident) for one in drain.joined]
+    async def _give_back(self, drain: NodeDrain, now: float) -> float:
+        """Let go of fences and of the fleet's place; a place that can't be given back is tried again."""
+        kept = await self._release_fences(drain)
+        released = await answer_of("fleet", self._joints.fleet().release(drain.request))
+        if not isinstance(released, NotAsked):
+            return await self._advance(DrainFact.ALL_WITHDRAWN, f"taken back everywhere; {released.text}")
+        text = f"the fleet's place could not be given back: {released.text}"
+        notes = [] if text in drain.slot else [entries.of_drain(drain, text)]
+        said, retry_at = "; ".join(part for part in (text, kept) if part), now + FIRST_RETRY_SECONDS
+        await self._change(lambda one: replace(one, slot=said, slot_retry_at=retry_at), *notes)
+        return FIRST_RETRY_SECONDS
+
+    async def _say_verified(self, drain: NodeDrain) -> None:
+        """Have it said that the GPUs are well after a boot; what stands otherwise stays."""
+        answer = await answer_of("verified", self._joints.note_verified(drain.request))
+        if isinstance(answer, NotAsked) and not answer.lasting:
+            again_at = self._joints.wall() + FIRST_RETRY_SECONDS
+            await self._change(lambda one: replace(one, slot_retry_at=again_at))
+            return
+        record = entries.of_drain(drain, f"well after a boot: {answer.text}")
+        await self._change(lambda one: replace(one, verified_told=True), record)
+
+    async def _release_fences(self, drain: NodeDrain) -> str:
+        """Let go of the fences that failed resets kept; return what can't be: a person's, and said once."""
+        calls = [await answer_of("fence", self._joints.release_fence(one.incident)) for one in drain.joined]
+        whys = [why.text if isinstance(why, NotAsked) else why for why in calls]
         said = "; ".join(dict.fromkeys(why for why in whys if why))
-        if said and said != drain.slot:
+        if said and said not in drain.slot:
             text = f"the fence of its reset could not be released: {said}; release it by hand"
             await self._change(lambda one: replace(one, slot=said), entries.drain_alarm(drain, text))
+        return said
 
     async def _advance(
         self, fact: DrainFact, text: str, change: Callable[[NodeDrain], NodeDrain] = lambda one: one
@@ -256,25 +297,3 @@ class DrainProcedure:
 
 def _is_open(drain: NodeDrain | None) -> bool:
     return drain is not None and drain.phase is not DrainPhase.DONE
-
-
-Call = Callable[[DrainTargetPort], Awaitable[TargetAnswer]]
-
-
-async def _answers(
-    names: Sequence[str], targets: Mapping[str, DrainTargetPort], call: Call
-) -> dict[str, TargetAnswer]:
-    """Return what each target answers, side by side; a fault of one is that one's answer."""
-    known = [name for name in names if name in targets]
-    ends = await asyncio.gather(*(call(targets[name]) for name in known), return_exceptions=True)
-    gone = NotAsked("the policy names no such target any more", lasting=True)
-    answers: dict[str, TargetAnswer] = dict.fromkeys(names, gone)
-    for name, end in zip(known, ends, strict=True):
-        if isinstance(end, Exception):
-            logs.error("drain_target_failed", target=name, error=f"{type(end).__name__}: {end}")
-            answers[name] = NotAsked(f"a fault of ours: {type(end).__name__}: {end}")
-        elif isinstance(end, BaseException):
-            raise end
-        else:
-            answers[name] = end
-    return answers

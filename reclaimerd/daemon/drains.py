@@ -3,7 +3,6 @@
 Pure: a draft goes in and is brought up to date. The asking itself is `daemon.drain_procedure`'s.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from reclaimerd.daemon import entries
@@ -12,7 +11,6 @@ from reclaimerd.daemon.opening import Moment
 from reclaimerd.daemon.resets import in_flight
 from reclaimerd.judge.drain_steps import may_join
 from reclaimerd.judge.endings import handed_over, recipient_of
-from reclaimerd.judge.gpu_fault import fault_of
 from reclaimerd.judge.steps import with_outcome
 from reclaimerd.model.drain import (
     Ask,
@@ -21,19 +19,13 @@ from reclaimerd.model.drain import (
     DrainRequest,
     Joined,
     NodeDrain,
-    Withdrawal,
 )
-from reclaimerd.model.fault import FaultClass
 from reclaimerd.model.identity import IncidentId
-from reclaimerd.model.incident import Incident, Outcome, OutcomeKind, Recipient, Stage
+from reclaimerd.model.incident import Outcome, OutcomeKind, Recipient, Stage
 from reclaimerd.model.ledger import Ledger
-from reclaimerd.model.policy import DrainSettings
-from reclaimerd.model.snapshot import DriverState, Snapshot
 from reclaimerd.model.step import Permit
 
-ITSELF = "reclaimerd"
-"""Who withdraws a request whose causes are all over."""
-_OVER = frozenset({Stage.RECLAIMED, Stage.UNVERIFIED, Stage.STOOD_DOWN, Stage.EVICTED})
+OVER = frozenset({Stage.RECLAIMED, Stage.UNVERIFIED, Stage.STOOD_DOWN, Stage.EVICTED})
 
 
 def is_drain(permit: Permit) -> bool:
@@ -54,7 +46,7 @@ def under_way(incident: IncidentId, ledger: Ledger) -> bool:
 
 def with_request(ledger: Ledger, request: DrainRequest, targets: tuple[str, ...], boot_id: str) -> Ledger:
     """Return the ledger with this node's request, or with one more incident joined to the one that stands."""
-    joined = Joined(request.incident, request.reason, request.asked_at)
+    joined = Joined(request.incident, request.reason, request.asked_at, gpus=request.gpus)
     drain = ledger.drain
     if drain is not None and may_join(drain):
         return replace(ledger, drain=replace(drain, joined=(*drain.joined, joined)))
@@ -70,8 +62,11 @@ def is_leaving(ledger: Ledger) -> bool:
     return drain is not None and drain.withdrawal is not None and drain.phase is not DrainPhase.DONE
 
 
-def take_answers(draft: Draft, now: Moment) -> None:
-    """Give each incident its outcome once the targets have answered; drop a request that is over."""
+def take_answers(draft: Draft, now: Moment, *, foreground: bool = False) -> None:
+    """Give each incident its outcome once the targets have answered; drop a request that is over.
+
+    One command knows its own incidents alone: any other is told by the daemon that has it.
+    """
     drain = draft.ledger.drain
     if drain is None:
         return
@@ -80,7 +75,10 @@ def take_answers(draft: Draft, now: Moment) -> None:
     for one in drain.joined:
         told = one
         incident = draft.incidents.get(one.incident)
-        if not one.told and incident is not None and incident.stage in _OVER:
+        if foreground and incident is None:
+            joined.append(one)
+            continue
+        if not one.told and incident is not None and incident.stage in OVER:
             told = replace(one, told=True, well_at=now.wall)
         elif not one.told and outcome is not None:
             _tell(draft, one, outcome, now)
@@ -122,77 +120,6 @@ def _tell(draft: Draft, one: Joined, outcome: Outcome, now: Moment) -> None:
     else:
         ended = handed_over(incident, recipient_of(incident), f"no drain: {outcome.detail}", now.wall)
     draft.put(ended, [entries.ended(ended)])
-
-
-def tend(
-    draft: Draft,
-    snapshot: Snapshot,
-    known: tuple[Mapping[IncidentId, Incident], DrainSettings],
-    now: Moment,
-) -> None:
-    """Note which causes of the request are over, and order its withdrawal when all are."""
-    handed, settings = known
-    note_wells(draft, snapshot, handed, now)
-    withdraw_if_over(draft, snapshot, settings, now)
-
-
-def note_wells(draft: Draft, snapshot: Snapshot, handed: Mapping[IncidentId, Incident], now: Moment) -> None:
-    """Note which causes of the request are over: a task that died late, a GPU that is well, a new boot."""
-    drain = draft.ledger.drain
-    if drain is None or all(one.well_at is not None for one in drain.joined):
-        return
-    if drain.boot_id != snapshot.boot_id:
-        if not gpus_are_well(drain, snapshot, draft.ledger):
-            return
-        joined = tuple(replace(one, well_at=now.wall, told=True) for one in drain.joined)
-        fresh = replace(drain, joined=joined, verified_boot=snapshot.boot_id)
-        draft.put_ledger(replace(draft.ledger, drain=fresh))
-        text = f"drain request {drain.id}: after a new boot its GPUs are well again"
-        draft.note(entries.of_drain(fresh, text))
-        return
-    joined = tuple(
-        replace(one, well_at=now.wall) if _is_over(one, draft, handed) else one for one in drain.joined
-    )
-    if joined != drain.joined:
-        draft.put_ledger(replace(draft.ledger, drain=replace(drain, joined=joined)))
-
-
-def _is_over(one: Joined, draft: Draft, handed: Mapping[IncidentId, Incident]) -> bool:
-    incident = draft.incidents.get(one.incident) or handed.get(one.incident)
-    if one.well_at is not None or incident is None:
-        return False
-    return incident.released_at is not None or incident.stage in _OVER
-
-
-def gpus_are_well(drain: NodeDrain, snapshot: Snapshot, ledger: Ledger) -> bool:
-    """Tell whether the driver answers and no GPU of the request has a fault, or one that can't be known."""
-    if snapshot.driver.state is not DriverState.RESPONSIVE:
-        return False
-    return all(
-        snapshot.gpu(uuid) is not None and fault_of(uuid, snapshot, ledger).fault <= FaultClass.APPLICATION
-        for uuid in drain.request.gpus
-    )
-
-
-def withdraw_if_over(draft: Draft, snapshot: Snapshot, settings: DrainSettings, now: Moment) -> None:
-    """Order the request's withdrawal when all its causes are over, the GPUs well, and the policy allows it.
-
-    One that no target was asked for yet is dropped without the policy's leave: nothing stands anywhere.
-    """
-    drain = draft.ledger.drain
-    if drain is None or drain.withdrawal is not None or drain.phase is DrainPhase.DONE:
-        return
-    wells = [one.well_at for one in drain.joined]
-    if None in wells or not gpus_are_well(drain, snapshot, draft.ledger):
-        return
-    last = max((at for at in wells if at is not None), default=now.wall)
-    unasked = drain.phase is DrainPhase.SLOT
-    if not (unasked or (settings.auto_withdraw and now.wall - last >= settings.settling_seconds)):
-        return
-    why = "every cause of it is over and the GPUs are well"
-    ordered = replace(drain, withdrawal=Withdrawal(ITSELF, why, now.wall))
-    draft.put_ledger(replace(draft.ledger, drain=ordered))
-    draft.note(entries.of_drain(ordered, f"drain request {drain.id} is taken back: {why}"))
 
 
 def attention_text(drain: NodeDrain | None) -> str:

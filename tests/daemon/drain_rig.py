@@ -10,15 +10,8 @@ from reclaimerd.daemon.drains import with_request
 from reclaimerd.errors import RecordError
 from reclaimerd.model.audit_record import AuditEntry
 from reclaimerd.model.drain import DrainPhase, DrainRequest, NodeDrain, Withdrawal
+from reclaimerd.model.drain_ports import Asked, DrainTargetPort, NotAsked, SlotTaken, SlotWaits, TargetAnswer
 from reclaimerd.model.ledger import Ledger
-from reclaimerd.model.ports import (
-    Asked,
-    DrainTargetPort,
-    NotAsked,
-    SlotTaken,
-    SlotWaits,
-    TargetAnswer,
-)
 from tests.act.drain_builders import a_request
 from tests.builders import BOOT, WALL
 
@@ -82,10 +75,15 @@ class Places:
     held: set[str] = field(default_factory=set)
     report_only: bool = False
     stuck: str = ""
+    fault: Exception | None = None
+    calls: int = 0
 
     async def take(self, request: DrainRequest) -> SlotTaken | SlotWaits:
         """Give a place while there is room; whoever has one keeps it."""
         await asyncio.sleep(0)
+        self.calls += 1
+        if self.fault is not None:
+            raise self.fault
         if self.report_only:
             return SlotWaits("nobody counts", report_only=True)
         if request.id not in self.held and len(self.held) >= self.room:
@@ -96,6 +94,9 @@ class Places:
     async def release(self, request: DrainRequest) -> TargetAnswer:
         """Take the place back."""
         await asyncio.sleep(0)
+        self.calls += 1
+        if self.fault is not None:
+            raise self.fault
         if self.stuck:
             return NotAsked(self.stuck)
         self.held.discard(request.id)
@@ -113,6 +114,8 @@ class Host:
     reports: frozenset[str] = frozenset()
     held: str = ""
     first: str = ""
+    verified: list[str] = field(default_factory=list)
+    verified_answers: list[TargetAnswer] = field(default_factory=list)
     fences: set[str] = field(default_factory=set)
     fence_fault: str = ""
     now: float = WALL
@@ -120,6 +123,8 @@ class Host:
     writes: int = 0
     fail_at: int | None = None
     procedure: DrainProcedure | None = None
+    at_record: tuple[str, Callable[[], None]] | None = None
+    """What happens while this record is written."""
 
     @property
     def drain(self) -> NodeDrain:
@@ -150,6 +155,14 @@ class Host:
         if change is not None:
             self.ledger = change(self.ledger)
         self.records += records
+        if self.at_record is not None and self.at_record[0] in {entry.reason for entry in records}:
+            self.at_record[1]()
+
+    async def note_verified(self, request: DrainRequest) -> TargetAnswer:
+        """Note that it was said, or answer as the test wants."""
+        await asyncio.sleep(0)
+        self.verified.append(request.id)
+        return self.verified_answers.pop(0) if self.verified_answers else Asked("the condition is False")
 
     async def release_fence(self, incident: str) -> str:
         """Let go of an incident's fence, or say why not."""
@@ -167,11 +180,12 @@ class Host:
             reports=lambda: self.reports,
             fleet=lambda: self.fleet,
             first=lambda: self.first,
-            held=lambda: self.held,
+            held=lambda _drain: self.held,
             write=self.write,
             ledger=lambda: self.ledger,
             wall=lambda: self.now,
             wake=lambda: None,
+            note_verified=self.note_verified,
             boot_id=self.boot_id,
             release_fence=self.release_fence,
         )

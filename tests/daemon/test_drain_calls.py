@@ -1,7 +1,7 @@
 """Claims about taking a drain request back by hand."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
@@ -15,12 +15,12 @@ from reclaimerd.daemon.service import Service
 from reclaimerd.errors import RecordError
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.drain import DrainPhase
-from reclaimerd.model.ports import NotAsked
+from reclaimerd.model.drain_ports import NotAsked
 from tests.builders import OPERATOR, WALL
 from tests.daemon.test_drains import a_stuck_rig, the_drain
 from tests.fakes import Rig, a_disk_error
 
-ROOT = Caller(Role.OPERATOR, OPERATOR)
+ROOT = Caller(Role.ADMIN, OPERATOR)
 
 
 @dataclass(slots=True)
@@ -124,12 +124,24 @@ def test_a_target_that_can_not_let_go_is_left_to_a_person() -> None:
     rig.target.farewell = NotAsked("its API is gone for good", lasting=True)
     name = the_drain(rig).id
     undrain(rig, name)
-    undrain(rig, name, passes=2, give_up=["nobody"])
+    wrong = undrain(rig, name, passes=2, give_up=["nobody"])
+    assert wrong.status == 404
+    assert "--give-up one of: fake" in str(wrong.body)
     assert the_drain(rig).phase is DrainPhase.WITHDRAW
     undrain(rig, name, passes=2, give_up=[rig.target.name])
     assert rig.cycle.state.ledger.drain is None
     assert rig.fleet.released == [name]
     assert any("left to a person: fake" in one.reason for one in rig.recorder.of_kind(RecordKind.DRAIN_STEP))
+
+
+@pytest.mark.parametrize("give_up", [[], ["nobody"]])
+def test_an_order_that_is_refused_takes_nothing_back(give_up: list[str]) -> None:
+    """A daemon with --dry-run acts for nobody; a target that is not there is a slip: nothing is begun."""
+    rig = a_drained_rig()
+    rig.cycle.joints = replace(rig.cycle.joints, dry_run=not give_up)
+    answer = undrain(rig, the_drain(rig).id, give_up=give_up)
+    assert answer.status == (404 if give_up else 409)
+    assert (rig.target.withdrawn, the_drain(rig).withdrawal) == ([], None)
 
 
 def test_a_row_has_all_that_is_known() -> None:

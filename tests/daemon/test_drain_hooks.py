@@ -12,8 +12,8 @@ from reclaimerd.daemon.engine import Paths
 from reclaimerd.daemon.wiring_drain import REPORTS, DrainHands
 from reclaimerd.daemon.wiring_hands import HandParts
 from reclaimerd.model.drain_policy import CommandTarget, DrainSettings, UnitTarget, WebhookTarget
+from reclaimerd.model.drain_ports import DrainTargetPort
 from reclaimerd.model.policy import Policy
-from reclaimerd.model.ports import DrainTargetPort
 from tests.builders import BOOT
 
 HOOKS = DrainSettings(

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from reclaimerd.daemon.drain_asks import next_due
+from reclaimerd.daemon.drain_tending import UNSEEN
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.drain import AskState, DrainPhase
-from reclaimerd.model.ports import Asked, Foreign, NotAsked, TargetAnswer
+from reclaimerd.model.drain_ports import Asked, Foreign, NotAsked, TargetAnswer
 from tests.daemon.drain_rig import Host, Places, Scheduler
 
 
@@ -54,6 +56,81 @@ def test_while_it_is_held_nobody_is_asked(phase: DrainPhase) -> None:
     assert (host.targets[0].effects, host.fleet.held) == ([], set())
     host.held = ""
     assert host.go(60.0) is DrainPhase.STANDS
+
+
+def test_what_holds_it_is_said_once() -> None:
+    """A pause of days is no write at each look."""
+    host = Host(held="paused by root")
+    host.want()
+    for _ in range(20):
+        host.go(2.0)
+    assert host.texts() == ["no place yet: paused by root"]
+    assert host.writes == 1
+
+
+def test_what_comes_between_record_and_asking_still_stops_it() -> None:
+    """The record waits for a pass to end; HOLD that was set meanwhile is seen before anybody is asked."""
+    host = Host()
+    host.at_record = ("asking slurm", lambda: setattr(host, "held", "the file HOLD says hold"))
+    host.want()
+    assert host.go() is DrainPhase.ASK
+    assert host.targets[0].effects == []
+    assert host.texts()[-1] == "nobody was asked after all: the file HOLD says hold"
+    host.held, host.at_record = "", None
+    assert host.go(60.0) is DrainPhase.STANDS
+
+
+def test_one_taken_back_between_record_and_asking_is_not_asked() -> None:
+    """No scheduler hears of a request that a person took back a moment before."""
+    host = Host()
+    host.at_record = ("asking slurm", host.take_back)
+    host.want()
+    assert host.go() is DrainPhase.DONE
+    assert host.targets[0].effects == []
+
+
+def test_what_is_held_is_not_taken_back() -> None:
+    """A daemon that runs with --dry-run leaves what stands; it says so once."""
+    host = Host()
+    host.want()
+    host.go()
+    host.take_back()
+    host.held = "we run with --dry-run"
+    assert host.go() is DrainPhase.WITHDRAW
+    assert host.go(3600.0) is DrainPhase.WITHDRAW
+    assert host.targets[0].effects == ["drain inc-1"]
+    assert host.fleet.held == {"inc-1"}
+    assert host.texts()[-1] == "not taken back yet: we run with --dry-run"
+    host.held = ""
+    assert host.go(60.0) is DrainPhase.DONE
+
+
+def test_an_arbiter_that_breaks_gives_no_place_and_is_asked_in_its_time() -> None:
+    """A fault of ours is no room; it stops nothing, and it is not tried at each look."""
+    host = Host(fleet=Places(fault=RuntimeError("a bug")))
+    host.want()
+    assert host.go() is DrainPhase.SLOT
+    for _ in range(5):
+        host.go(1.0)
+    assert (host.fleet.calls, host.targets[0].effects) == (1, [])
+    assert "a fault of ours: RuntimeError: a bug" in host.drain.slot
+    host.fleet.fault = None
+    assert host.go(3600.0) is DrainPhase.STANDS
+    host.fleet.fault = RuntimeError("a bug")
+    host.take_back()
+    assert host.go() is DrainPhase.WITHDRAW
+    host.fleet.fault = None
+    assert host.go(60.0) is DrainPhase.DONE
+
+
+def test_a_clock_that_went_back_lets_nobody_wait_for_it() -> None:
+    """What is to be tried again in 15 s is not put off until tomorrow."""
+    host = Host(targets=[Scheduler("slurm", answers=[NotAsked("away")])])
+    host.want()
+    host.go()
+    assert host.targets[0].effects == []
+    host.go(-86400.0)
+    assert host.targets[0].effects == ["drain inc-1"]
 
 
 def test_without_anybody_who_counts_only_reports_are_made() -> None:
@@ -152,6 +229,24 @@ def test_a_place_that_can_not_be_given_back_is_tried_again() -> None:
     assert host.go(60.0) is DrainPhase.DONE
 
 
+def test_fence_and_place_that_stay_are_said_once_and_tried_in_their_time() -> None:
+    """No hook at each look, and one alarm, though both can't be given back."""
+    host = Host(fleet=Places(stuck="the API is away"), fences={"inc-1"}, fence_fault="the hook is gone")
+    host.want()
+    host.go()
+    taken = host.fleet.calls
+    host.take_back()
+    for _ in range(10):
+        host.go(2.0)
+    assert host.fleet.calls - taken == 2
+    assert len([entry for entry in host.records if entry.kind is RecordKind.ALARM]) == 1
+    said = [text for text in host.texts() if text.startswith("the fleet's place could not be given back")]
+    assert len(said) == 1
+    host.fleet.stuck = host.fence_fault = ""
+    assert host.go(60.0) is DrainPhase.DONE
+    assert host.fences == set()
+
+
 def test_further_incidents_join_and_nobody_is_asked_again() -> None:
     """One request for the node."""
     host = Host()
@@ -215,6 +310,33 @@ def test_a_target_that_the_policy_dropped_says_so() -> None:
     assert kept.stands == {}
 
 
+def test_after_a_boot_that_mended_it_those_who_can_say_so_do_once() -> None:
+    """Tried again while it can't be said; what stands stays until a person takes it back."""
+    host = Host(verified_answers=[NotAsked("the API is away")])
+    host.want()
+    host.go()
+    assert host.verified == []
+    host.ledger = replace(host.ledger, drain=replace(host.drain, verified_boot="another"))
+    host.held = UNSEEN  # nothing is asked any more
+    host.go(60.0)
+    assert host.verified == []  # a cause of this boot stands
+    well = tuple(replace(one, well_at=host.now) for one in host.drain.joined)
+    host.ledger = replace(host.ledger, drain=replace(host.drain, joined=well))
+    host.held = "the file HOLD says hold"
+    host.go(60.0)
+    assert host.verified == []
+    host.held = UNSEEN
+    assert host.go(60.0) is DrainPhase.STANDS
+    host.go(2.0)
+    assert host.verified == ["inc-1"]  # an API that is away is asked again in its time
+    assert "well after a boot" not in " ".join(host.texts())
+    host.go(60.0)
+    host.go(60.0)
+    assert host.verified == ["inc-1", "inc-1"]
+    assert host.targets[0].stands
+    assert "well after a boot: the condition is False" in host.texts()
+
+
 def test_the_arbiter_s_own_target_is_asked_before_the_others() -> None:
     """Where its drain is the mark it may lose the place: nobody else hears of a node that has none."""
     slurm = Scheduler("slurm", answers=[NotAsked("over the limit after all")])
@@ -224,6 +346,7 @@ def test_the_arbiter_s_own_target_is_asked_before_the_others() -> None:
     assert host.go() is DrainPhase.STANDS
     assert [target.effects for target in host.targets] == [["drain inc-1"], [], []]
     assert host.drain.asks[1].text == "waits for slurm, which counts the fleet's nodes"
+    assert next_due(host.drain.asks, host.now) > 0.0  # nothing is due before slurm is
     host.go(60.0)
     host.go(60.0)
     assert [target.effects for target in host.targets] == [["drain inc-1"]] * 3

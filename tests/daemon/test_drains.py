@@ -8,6 +8,7 @@ import pytest
 from reclaimerd.daemon.drains import attention_text
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.drain import AskState, DrainPhase, NodeDrain, Withdrawal
+from reclaimerd.model.drain_ports import Asked, Foreign, NotAsked, SlotWaits
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.incident import Stage
 from reclaimerd.model.ledger import SpendKind
@@ -21,7 +22,6 @@ from reclaimerd.model.policy import (
     ListedStage,
     Policy,
 )
-from reclaimerd.model.ports import Asked, Foreign, NotAsked, SlotWaits
 from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.reading import Known
 from reclaimerd.model.snapshot import RecoveryAction, Snapshot
@@ -219,6 +219,7 @@ def test_a_new_boot_with_a_well_gpu_is_noted(*, auto: bool) -> None:
     ledger = rig.cycle.state.ledger
     assert ledger.drain is not None
     rig.cycle.state.ledger = replace(ledger, drain=replace(ledger.drain, boot_id="an earlier one"))
+    rig.cycle.state.handed.clear()  # no start takes up an incident of another boot
     well = a_gpu(recovery_action=Known(RecoveryAction.NONE))
     rig.show(replace(a_busy_snapshot(), gpus=(well,), holders=(), processes={}))
     asyncio.run(rig.passes(1))
