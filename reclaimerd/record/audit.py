@@ -1,14 +1,14 @@
 """The append side of the audit log: numbered, hashed, durable JSON lines in one directory.
 
-The current file is `audit.jsonl`; a full one becomes `audit-<its first seq>.jsonl` and the chain
-goes on across files. It runs in the recorder's thread (a disk may hang), and never in two processes
-at once: the writer's claim sees to that. It judges nothing: a broken chain is recorded and
-anchored again, because a log that somebody spoilt must not protect the process that spoilt it.
+The current file is `audit.jsonl`; a full one becomes `audit-<its first seq>.jsonl`, is packed some time
+after (`.gz`), and the chain goes on across files. It runs in the recorder's thread (a disk may hang), and
+never in two processes at once: the writer's claim sees to that. It judges nothing: a broken chain is
+recorded and anchored again, because a log that somebody spoilt must not protect who spoilt it.
 """
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,11 +16,14 @@ from reclaimerd.errors import RecordError
 from reclaimerd.host.files import append_durably, ensure_directory, open_below, opened_directory
 from reclaimerd.model.audit_record import AuditEntry, RecordKind
 from reclaimerd.model.policy import AuditSettings
+from reclaimerd.record.audit_files import content_of
+from reclaimerd.record.audit_keeping import Upkeep
 from reclaimerd.record.audit_tail import Tail, broken_why, read_tail
 from reclaimerd.record.chain import (
     CURRENT_NAME,
     FIRST_PREVIOUS,
     OLDEST_KEY,
+    PACKED_END,
     Head,
     Stamp,
     entry_body,
@@ -31,6 +34,7 @@ from reclaimerd.record.chain import (
     sealed_line,
 )
 from reclaimerd.record.faults import NO_SPACE, record_error
+from reclaimerd.record.packed import Plain
 from reclaimerd.record.reserve import Reserve
 
 _FILE_MODE = 0o640
@@ -66,6 +70,7 @@ class Audit:
         "_prefix",
         "_reserve",
         "_size",
+        "_upkeep",
     )
 
     def __init__(self, place: _Place, anchor: Head | None) -> None:
@@ -80,6 +85,7 @@ class Audit:
         self._examine(anchor)
         self._reserve = Reserve(place.directory, min(_MOST_RESERVE_BYTES, place.settings.file_bytes))
         self._reserve.make()
+        self._upkeep = Upkeep(place.directory, place.settings)
 
     @classmethod
     def open(
@@ -138,8 +144,16 @@ class Audit:
         """Tell whether the reserve was given up for an operator and the disk has no ample room since."""
         return self._reserve.is_spent(mono)
 
+    def anchor_fault(self) -> str:
+        """Return why the head could not be written to the anchor file, or ""; it binds nobody."""
+        return self._upkeep.anchor_fault()
+
     def close(self) -> None:
         """Close the file; every record is durable already."""
+        self._close_file()
+        self._upkeep.close()
+
+    def _close_file(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -163,8 +177,10 @@ class Audit:
         rotated = any(entry.kind is RecordKind.ROTATED for entry in self._pending)
         self._size += len(content)
         self._head, self._pending, self._prefix = head, (), b""
+        self._upkeep.appended(head, stamp.wall)
         if rotated:
             self._prune()
+            self._upkeep.rotated()
         self._reserve.restore(stamp.mono)
         return head
 
@@ -207,7 +223,7 @@ class Audit:
 
     def _examine(self, anchor: Head | None) -> None:
         """Open the current file, and find the head to go on from and what must be said first."""
-        self.close()
+        self._close_file()
         ensure_directory(self._place.directory, _DIRECTORY_MODE, self._place.gid)
         self._fd, tail, last = _opened(self._place, anchor)
         why = broken_why(last, anchor, tail.torn)
@@ -228,10 +244,10 @@ class Audit:
         """Put the full file aside under its first number and begin a new one; the chain goes on."""
         name = rotated_name(self._first_seq or 0)
         with opened_directory(self._place.directory) as folder:
-            if (self._place.directory / name).exists():
+            if any((self._place.directory / each).exists() for each in (name, name + PACKED_END)):
                 return  # An appended file that is too large is better than an overwritten one.
             os.rename(CURRENT_NAME, name, src_dir_fd=folder, dst_dir_fd=folder)
-            self.close()
+            self._close_file()
             self._fd = _open_current(folder, self._place.gid)
             os.fsync(folder)
         self._size, self._first_seq = 0, None
@@ -247,9 +263,10 @@ class Audit:
 
     def _prune(self) -> None:
         """Remove the full files beyond the number to keep; what can't be removed stays."""
-        kept = set(self._kept())
-        for path in rotated_files(self._place.directory):
-            if path not in kept:
+        kept = {first_seq_of(path.name) for path in self._kept()}
+        for path in self._place.directory.iterdir():
+            first = first_seq_of(path.name)
+            if first is not None and first not in kept:
                 with suppress(OSError):
                     path.unlink()
 
@@ -272,14 +289,12 @@ def _opened(place: _Place, anchor: Head | None) -> tuple[int, Tail, Tail]:
         descriptor = _open_current(folder, place.gid)
         try:
             os.fsync(folder)
-            tail = read_tail(descriptor, back_to)
+            tail = read_tail(Plain(descriptor), back_to)
             if tail.head is not None or not full:
                 return descriptor, tail, tail
-            older = open_below(folder, full[-1].name, os.O_RDONLY)
-            try:
+            older = content_of(open_below(folder, full[-1].name, os.O_RDONLY))
+            with closing(older):
                 return descriptor, tail, read_tail(older, back_to)
-            finally:
-                os.close(older)
         except OSError:
             os.close(descriptor)
             raise

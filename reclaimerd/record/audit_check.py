@@ -1,7 +1,9 @@
 """Walks the lines of the audit log in order and says where the chain does not hold. It opens nothing."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.record.chain import (
@@ -12,15 +14,16 @@ from reclaimerd.record.chain import (
     Head,
     LineFault,
     Link,
-    kind_mark,
+    kind_of,
     link_of,
     noted,
+    sound_run,
 )
 
 MOST_FAULTS = 100
-_SEALED = kind_mark(RecordKind.SEALED)
-_BROKEN = kind_mark(RecordKind.CHAIN_BROKEN)
-_ROTATED = kind_mark(RecordKind.ROTATED)
+_SEALED = RecordKind.SEALED.encode()
+_BROKEN = RecordKind.CHAIN_BROKEN.encode()
+_ROTATED = RecordKind.ROTATED.encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,8 @@ class Verification:
 
     `faults` are `file:line: what`, at most MOST_FAULTS and one that counts the rest; `head` is the
     last record; `unanchored` counts records after the anchor (a crash, or a writer at work);
-    `torn_bytes` is an unfinished last line, which the next start seals.
+    `torn_bytes` is an unfinished last line, which the next start seals; `compared` counts the anchors
+    (the store's not among them) whose record was there to be compared.
     """
 
     ok: bool
@@ -38,6 +42,15 @@ class Verification:
     head: Head | None
     unanchored: int = 0
     torn_bytes: int = 0
+    compared: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Anchors:
+    """Heads that were kept elsewhere, by their numbers; `where` is how a fault calls the place."""
+
+    heads: Mapping[int, str]
+    where: str
 
 
 class ChainCheck:
@@ -45,7 +58,9 @@ class ChainCheck:
 
     __slots__ = (
         "anchor",
+        "anchors",
         "bad",
+        "compared",
         "extra",
         "faults",
         "file",
@@ -54,11 +69,15 @@ class ChainCheck:
         "line",
         "oldest",
         "records",
+        "stops",
         "torn",
     )
 
-    def __init__(self, anchor: Head | None) -> None:
+    def __init__(self, anchor: Head | None, anchors: Anchors | None = None) -> None:
         self.anchor = anchor
+        self.anchors = anchors or Anchors({}, "")
+        self.stops = {*self.anchors.heads, *(() if anchor is None else (anchor.seq,))}
+        self.compared = 0
         self.faults: list[str] = []
         self.extra = 0
         self.file = CURRENT_NAME
@@ -76,11 +95,25 @@ class ChainCheck:
         self.file = name
         self.line = 0
 
-    def take(self, line: bytes) -> None:
-        """Look at the next line."""
+    def damaged(self, what: str) -> None:
+        """Report what of this file can't be read at all; the chain goes on in the next one."""
+        self._end_region()
+        self._fault(f"{self.file}:{self.line + 1}: {what}")
+
+    def take_all(self, lines: list[bytes], *, whole: bool) -> None:
+        """Look at the next lines, given without their newlines; `whole` tells whether they had them."""
+        done = 0
+        while done < len(lines):
+            if self.bad is None and self.head is not None:
+                count, self.head = sound_run(self.head, islice(lines, done, None), self.stops)
+                done, self.line, self.records = done + count, self.line + count, self.records + count
+            if done < len(lines):
+                self.take(lines[done], whole=whole)
+                done += 1
+
+    def take(self, text: bytes, *, whole: bool) -> None:
+        """Look at the next line, given without its newline; `whole` tells whether it had one."""
         self.line += 1
-        whole = line.endswith(b"\n")
-        text = line[:-1] if whole else line
         link = link_of(text)
         if link is None or link.fault is not None:
             self.bad = self.bad or Region()
@@ -96,7 +129,7 @@ class ChainCheck:
     def _is_sealed(self, text: bytes, link: Link) -> bool:
         """Tell whether this record seals the bad lines before it, to the byte."""
         region = self.bad
-        if region is None or _SEALED not in text or (self.head and link.prev != self.head.hash):
+        if region is None or kind_of(text) != _SEALED or (self.head and link.prev != self.head.hash):
             return False
         stated = (noted(text, TORN_BYTES_KEY), noted(text, TORN_HASH_KEY))
         return stated == (str(region.size_bytes), region.digest.hexdigest())
@@ -110,13 +143,19 @@ class ChainCheck:
             self._here(f"record {link.seq} stands after record {self.head.seq} (missing or moved)")
         elif link.prev != self.head.hash:
             self._here(f"record {link.seq} does not name the record before it (changed)")
-        if _BROKEN in text:
+        kind = kind_of(text)
+        if kind == _BROKEN:
             self._here("the daemon found the chain broken when it went on here")
-        elif _ROTATED in text:
+        elif kind == _ROTATED:
             self.oldest = int(noted(text, OLDEST_KEY) or self.oldest)
         self.head = link
         if self.anchor is not None and link.seq == self.anchor.seq and link.hash != self.anchor.hash:
             self._here(f"record {link.seq} is not the one that the store's anchor names (overwritten)")
+        kept = self.anchors.heads.get(link.seq)
+        if kept is not None:
+            self.compared += 1
+            if kept != link.hash:
+                self._here(f"record {link.seq} is not the one that {self.anchors.where} names (overwritten)")
 
     def _end_region(self) -> None:
         """Report bad lines that no record seals, and go on from what the last of them claims to be."""
@@ -153,12 +192,16 @@ class ChainCheck:
         seq = 0 if self.head is None else self.head.seq
         if self.anchor is not None and seq < self.anchor.seq:
             self._here(f"the log ends with record {seq}, the store knows record {self.anchor.seq} (cut)")
+        newest = max(self.anchors.heads, default=0)
+        if seq < newest:
+            where = self.anchors.where
+            self._here(f"the log ends with record {seq}, {where} knows record {newest} (cut)")
         if self.first is not None and self.first > self.oldest:
             self._here(f"records {self.oldest} to {self.first - 1} are missing at the beginning")
         faults = (*self.faults, f"and {self.extra} more faults") if self.extra else tuple(self.faults)
         ahead = 0 if self.anchor is None else max(0, seq - self.anchor.seq)
         head = None if self.head is None else self.head.head
-        return Verification(not faults, self.records, faults, head, ahead, self.torn)
+        return Verification(not faults, self.records, faults, head, ahead, self.torn, self.compared)
 
 
 class Region:

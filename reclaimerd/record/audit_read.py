@@ -1,25 +1,18 @@
 """The reading side of the audit log: list, verify, and where it lies. It writes nothing.
 
 It works beside a running writer: the last line may be half written, and a file may be rotated away
-in mid-reading; neither is a fault.
+or packed in mid-reading; neither is a fault.
 """
 
 import json
-import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO
 
-from reclaimerd.host.files import open_below, opened_directory
-from reclaimerd.record.audit_check import ChainCheck, Verification
+from reclaimerd.record.audit_check import Anchors, ChainCheck, Verification
+from reclaimerd.record.audit_files import blocks_forward, each_file, lines_backward, lines_forward
 from reclaimerd.record.chain import CURRENT_NAME, Head, rotated_files
 
-__all__ = ["Verification", "current_path", "read_records", "verify"]
-
-MOST_LINE_BYTES = 16 * 1024 * 1024
-"""A longer line is no record of ours; it is read in pieces, so memory stays bounded."""
-_BLOCK_BYTES = 64 * 1024
+__all__ = ["Anchors", "Verification", "current_path", "read_records", "verify"]
 
 
 def current_path(directory: Path) -> Path:
@@ -27,37 +20,29 @@ def current_path(directory: Path) -> Path:
     return directory.absolute() / CURRENT_NAME
 
 
-def verify(directory: Path, anchor: Head | None) -> Verification:
+def verify(directory: Path, anchor: Head | None, anchors: Anchors | None = None) -> Verification:
     """Return whether every record stands as it was written, from the oldest file kept to the anchor.
 
-    Read the anchor before calling, since the log goes on. Without one, records cut off the end can't
-    be noticed. Raises OSError when the log can't be read.
+    Read the anchor before calling, since the log goes on; `anchors` are more of them, kept elsewhere.
+    Without any, records cut off the end can't be noticed. Raises OSError when the log can't be read.
     """
-    check = ChainCheck(anchor)
-    with ExitStack() as opened:
-        for name, stream in _open_files(directory, opened):
-            check.begin(name)
-            while line := stream.readline(MOST_LINE_BYTES):
-                check.take(line)
+    before = rotated_files(directory)
+    found = _verified(directory, anchor, anchors)
+    if not found.ok and rotated_files(directory) != before:
+        # The oldest file was pruned under our eyes: what is there now is the log.
+        found = _verified(directory, anchor, anchors)
+    return found
+
+
+def _verified(directory: Path, anchor: Head | None, anchors: Anchors | None) -> Verification:
+    check = ChainCheck(anchor, anchors)
+    for file in each_file(directory):
+        check.begin(file.name)
+        for _, lines, whole in blocks_forward(file.content):
+            check.take_all(lines, whole=whole)
+        if file.content.damage:
+            check.damaged(file.content.damage)
     return check.finished()
-
-
-def _open_files(directory: Path, opened: ExitStack) -> Iterator[tuple[str, BinaryIO]]:
-    """Return each file open, oldest first; the current one is opened first, lest rotation hides it."""
-    if not directory.exists():
-        return
-    folder = opened.enter_context(opened_directory(directory))
-    try:
-        current = opened.enter_context(os.fdopen(open_below(folder, CURRENT_NAME, os.O_RDONLY), "rb"))
-    except FileNotFoundError:
-        current = None
-    inode = None if current is None else os.fstat(current.fileno()).st_ino
-    for path in rotated_files(directory):
-        with os.fdopen(open_below(folder, path.name, os.O_RDONLY), "rb") as stream:
-            if os.fstat(stream.fileno()).st_ino != inode:
-                yield path.name, stream
-    if current is not None:
-        yield CURRENT_NAME, current
 
 
 def read_records(
@@ -66,57 +51,40 @@ def read_records(
     newest_first: bool = False,
     limit: int | None = None,
     where: Callable[[dict[str, object]], bool] | None = None,
+    holding: bytes = b"",
 ) -> Iterator[dict[str, object]]:
     """Return the records that `where` takes, at most `limit`; torn lines are stepped over.
 
-    Nothing is checked here: that is `verify`. Raises OSError when the log can't be read.
+    Lines without the bytes `holding` are passed by unparsed. Nothing is checked here: that is
+    `verify`. Raises OSError when the log can't be read.
     """
     left = limit
-    with ExitStack() as opened:
-        for line in _backwards(directory) if newest_first else _forwards(directory, opened):
-            if left is not None and left <= 0:
-                return
-            try:
-                record = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(record, dict) and (where is None or where(record)):
-                left = None if left is None else left - 1
-                yield record
+    for line in _lines(directory, holding, newest_first=newest_first):
+        if left is not None and left <= 0:
+            return
+        record = record_of(line) if holding in line else None
+        if record is not None and (where is None or where(record)):
+            left = None if left is None else left - 1
+            yield record
 
 
-def _forwards(directory: Path, opened: ExitStack) -> Iterator[bytes]:
-    """Return each line, oldest first."""
-    for _, stream in _open_files(directory, opened):
-        while line := stream.readline(MOST_LINE_BYTES):
-            yield line
+def record_of(line: bytes) -> dict[str, object] | None:
+    """Return the object that a line holds, or None when it holds none."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
 
 
-def _backwards(directory: Path) -> Iterator[bytes]:
-    """Return each line, newest first, without reading what nobody asks for."""
-    if not directory.exists():
-        return
-    with opened_directory(directory) as folder:
-        for name in (CURRENT_NAME, *(path.name for path in reversed(rotated_files(directory)))):
-            try:
-                descriptor = open_below(folder, name, os.O_RDONLY)
-            except FileNotFoundError:
-                continue
-            with os.fdopen(descriptor, "rb") as stream:
-                yield from _lines_backwards(stream)
+def _lines(directory: Path, holding: bytes, *, newest_first: bool) -> Iterator[bytes]:
+    """Return the lines, in either direction, without reading what nobody asks for."""
 
+    def sieve(block: bytes) -> bool:
+        return holding in block
 
-def _lines_backwards(stream: BinaryIO) -> Iterator[bytes]:
-    """Return a file's lines from its end; a line longer than any record of ours is dropped."""
-    position = stream.seek(0, os.SEEK_END)
-    rest = b""
-    while position > 0:
-        start = max(0, position - _BLOCK_BYTES)
-        stream.seek(start)
-        block = stream.read(position - start) + rest
-        position = start
-        first, *lines = block.split(b"\n")
-        yield from reversed(lines)
-        rest = first if len(first) <= MOST_LINE_BYTES else b""
-    if rest:
-        yield rest
+    for file in each_file(directory, newest_first=newest_first):
+        if newest_first:
+            yield from lines_backward(file.content, 0, file.content.size, sieve)
+        else:
+            yield from (text for _, text, _ in lines_forward(file.content, 0, sieve))

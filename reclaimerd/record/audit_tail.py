@@ -4,10 +4,10 @@ It changes nothing. Only the end is read, since a start must not wait for a hash
 that is `audit verify`.
 """
 
-import os
 from dataclasses import dataclass
 
 from reclaimerd.record.chain import Head, Link, link_of
+from reclaimerd.record.packed import Content
 
 _FIRST_WINDOW_BYTES = 256 * 1024
 _LONGEST_HEAD_BYTES = 4096
@@ -34,30 +34,22 @@ class Tail:
         return self.links[0].head if self.links else None
 
 
-def read_tail(descriptor: int, back_to_seq: int | None) -> Tail:
+def read_tail(content: Content, back_to_seq: int | None) -> Tail:
     """Return the end of an audit file, back to the record `back_to_seq` (None: the last one is enough)."""
-    size = os.fstat(descriptor).st_size
+    size = content.size
     window = _FIRST_WINDOW_BYTES
     while True:
         start = max(0, size - window)
-        tail = _parsed(_read_range(descriptor, start, size), size, back_to_seq, _first_seq(descriptor))
+        block = content.read_at(start, size - start)
+        tail = _parsed(block, size, back_to_seq, _first_seq(content))
         if start == 0 or (tail.links and (back_to_seq is None or tail.links[-1].seq <= back_to_seq)):
             return tail
         window *= 8
 
 
-def _read_range(descriptor: int, start: int, end: int) -> bytes:
-    """Return the bytes of a file from `start` to `end`; fewer when it was cut meanwhile."""
-    chunks: list[bytes] = []
-    while start < end and (chunk := os.pread(descriptor, end - start, start)):
-        chunks.append(chunk)
-        start += len(chunk)
-    return b"".join(chunks)
-
-
-def _first_seq(descriptor: int) -> int | None:
+def _first_seq(content: Content) -> int | None:
     """Return the number of the file's first record, or None when the file does not begin with one."""
-    first, newline, _ = os.pread(descriptor, _LONGEST_HEAD_BYTES, 0).partition(b"\n")
+    first, newline, _ = content.read_at(0, _LONGEST_HEAD_BYTES).partition(b"\n")
     link = link_of(first) if newline else None
     if link is not None:
         return link.seq

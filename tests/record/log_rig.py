@@ -22,6 +22,8 @@ class Log:
     directory: Path
     file_bytes: int = 1024 * 1024
     keep_files: int = 64
+    compress: bool = False
+    anchor_file: str = ""
 
     @property
     def path(self) -> Path:
@@ -30,7 +32,7 @@ class Log:
 
     def open(self, anchor: Head | None = None) -> Audit:
         """Open the log for appending."""
-        settings = AuditSettings(file_bytes=self.file_bytes, keep_files=self.keep_files)
+        settings = AuditSettings(self.file_bytes, self.keep_files, self.compress, self.anchor_file)
         return Audit.open(self.directory, boot_id=BOOT, settings=settings, anchor=anchor)
 
     def write(self, count: int, anchor: Head | None = None) -> Head:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from reclaimerd.record import audit_read
+from reclaimerd.record import audit_files
 from reclaimerd.record.audit_check import MOST_FAULTS
 from reclaimerd.record.audit_read import current_path, read_records, verify
 from reclaimerd.record.chain import Head
@@ -147,7 +147,7 @@ def test_faults_are_bounded(log: Log) -> None:
 
 def test_an_endless_line_costs_bounded_memory(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line longer than any record is read in pieces and is a fault."""
-    monkeypatch.setattr(audit_read, "MOST_LINE_BYTES", 1000)
+    monkeypatch.setattr(audit_files, "MOST_LINE_BYTES", 1000)
     head = log.write(2)
     log.put([*log.lines(), b"x" * 5500 + b"\n"])
     assert not verify(log.directory, head).ok
@@ -194,7 +194,7 @@ def test_both_directions_give_the_same_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
     """Newest first is exactly the other way round, across files and whatever the block size."""
-    monkeypatch.setattr(audit_read, "_BLOCK_BYTES", block)
+    monkeypatch.setattr(audit_files, "BLOCK_BYTES", block)
     log = Log(tmp_path / "log", file_bytes=1500)
     head = log.write(12)
     forwards = list(read_records(log.directory))

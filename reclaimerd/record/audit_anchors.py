@@ -1,0 +1,139 @@
+"""The audit's head written down a second time: a line for each in a file of the administrator's choice.
+
+It may lie on another disk, be append-only (chattr +a) or be shipped off the host. A thread of its own
+writes: a file server that hangs holds up no record and no act. It is a witness, never asked by us.
+"""
+
+import json
+import os
+import re
+import stat
+import threading
+from collections import deque
+from datetime import UTC, datetime
+from pathlib import Path
+
+from reclaimerd.host.files import append_durably
+from reclaimerd.record import logs
+from reclaimerd.record.chain import Head
+
+MOST_ANCHORS = 100_000
+"""So many of a file's newest lines are compared."""
+_MOST_LINE_BYTES = 4096
+_MODE = 0o640
+_CLOSE_SECONDS = 1.0
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+_LOGGED = re.compile(rb"\bseq=(\d{1,18}) hash=([0-9a-f]{64})(?![0-9a-f])")
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+class AnchorFile:
+    """Appends the newest head from its own thread; heads that come while it writes are passed over."""
+
+    __slots__ = ("_closing", "_fault", "_head", "_lock", "_path", "_thread", "_wake")
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._head: tuple[Head, float] | None = None
+        self._closing = False
+        self._fault = ""
+        self._thread: threading.Thread | None = None
+
+    def tell(self, head: Head, wall: float) -> None:
+        """Have this head written; `wall` is when its record was. Never waits."""
+        with self._lock:
+            self._head = (head, wall)
+        self._wake.set()
+        if self._thread is None:
+            # A daemon thread: a file server that hangs must not keep the process from ending.
+            self._thread = threading.Thread(target=self._serve, name="anchor", daemon=True)
+            self._thread.start()
+
+    def fault(self) -> str:
+        """Return why the last head could not be written, or ""."""
+        return self._fault
+
+    def close(self, seconds: float = _CLOSE_SECONDS) -> None:
+        """Write what is waiting, for at most this long."""
+        self._closing = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def _serve(self) -> None:
+        """Write head after head; one that fails is tried again with the next, and the fault is told once."""
+        while True:
+            self._wake.wait()
+            self._wake.clear()
+            closing = self._closing
+            with self._lock:
+                waiting, self._head = self._head, None
+            if waiting is not None:
+                self._write(*waiting)
+            if closing:
+                return
+
+    def _write(self, head: Head, wall: float) -> None:
+        try:
+            _append(self._path, anchor_line(head, wall))
+            fault = ""
+        except OSError as error:
+            fault = f"{self._path}: {error.strerror or error}"
+        if fault and fault != self._fault:
+            logs.error("audit_anchor_not_written", why=fault, seq=head.seq)
+        elif self._fault and not fault:
+            logs.event("audit_anchor_written_again", seq=head.seq)
+        self._fault = fault
+
+
+def anchor_line(head: Head, wall: float) -> bytes:
+    """Return the line that keeps a head, with its newline; `wall` is in seconds."""
+    at = datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    fields = {"at": at, "host": os.uname().nodename, "seq": head.seq, "hash": head.hash}
+    return json.dumps(fields, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def _append(path: Path, line: bytes) -> None:
+    """Append one durable line; what a crash left of the one before is closed by a newline first."""
+    descriptor = os.open(path, _FLAGS, _MODE)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(None, "it is not a regular file")
+        torn = status.st_size > 0 and os.pread(descriptor, 1, status.st_size - 1) != b"\n"
+        append_durably(descriptor, b"\n" + line if torn else line)
+    finally:
+        os.close(descriptor)
+
+
+def read_anchors(path: Path) -> dict[int, str]:
+    """Return the newest heads of an anchor file, or of the daemon's own log lines `audit_head`.
+
+    Lines of another kind are stepped over. Raises OSError.
+    """
+    newest: deque[tuple[int, str]] = deque(maxlen=MOST_ANCHORS)
+    with path.open("rb") as stream:
+        while line := stream.readline(_MOST_LINE_BYTES):
+            head = _anchor_of(line)
+            if head is not None:
+                newest.append(head)
+    return dict(newest)
+
+
+def _anchor_of(line: bytes) -> tuple[int, str] | None:
+    """Return number and hash of one line, or None."""
+    logged = _LOGGED.search(line)
+    if logged is not None:
+        return int(logged[1]), logged[2].decode("ascii")
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(fields, dict):
+        return None
+    seq, digest = fields.get("seq"), fields.get("hash")
+    if isinstance(seq, int) and isinstance(digest, str) and _HASH.fullmatch(digest):
+        return seq, digest
+    return None

@@ -1,0 +1,209 @@
+"""What a review looks for, and what of a record it compares: pure, for the scan and for the index alike.
+
+Both ask the same functions about the same words, so the index can't find more or less than the scan.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+Json = dict[str, Any]
+_GPU = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z./-]+", re.ASCII)
+WORDS = ("kind", "incident", "actor", "action", "outcome", "pids", "gpus")
+"""The fields of `Keys` that are words, in the order in which the index numbers them."""
+
+
+class Keys(NamedTuple):
+    """What of a record can be filtered by; "" and None where it has none.
+
+    `actor` is kind, name and login, a line each; `pids` and `gpus` are lists between blanks, `uid` is the target's.
+    A tuple, since one is made for each record that is indexed.
+    """
+
+    at: float | None
+    uid: int | None
+    kind: str
+    incident: str
+    actor: str
+    action: str
+    outcome: str
+    pids: str
+    gpus: str
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What a record must have; "" and None ask nothing. Instants are wall seconds, `until` is not within.
+
+    `gpu` is a UUID or its beginning; `actor` a name, a login's name (sudo seen through) or a kind (rule,
+    operator, watch); `outcome` also
+    takes an end, such as reclaimed; `text` stands anywhere in its words, in whatever case. `kinds` only
+    spares the reading of others: they may come all the same.
+    """
+
+    since: float | None = None
+    until: float | None = None
+    pid: int | None = None
+    uid: int | None = None
+    gpu: str = ""
+    actor: str = ""
+    rule: str = ""
+    action: str = ""
+    outcome: str = ""
+    incident: str = ""
+    kind: str = ""
+    text: str = ""
+    kinds: frozenset[str] = frozenset()
+
+    def word_tests(self) -> tuple[str, ...]:
+        """Return which words of a record are asked for."""
+        asked = {
+            "kind": self.kind,
+            "incident": self.incident,
+            "actor": self.actor or self.rule,
+            "action": self.action,
+            "outcome": self.outcome,
+            "pids": self.pid is not None,
+            "gpus": self.gpu,
+        }
+        return tuple(word for word in WORDS if asked[word])
+
+    def narrows(self) -> bool:
+        """Tell whether anything but the text is asked for."""
+        return bool(self.word_tests()) or (self.since, self.until, self.uid) != (None, None, None)
+
+    def takes_word(self, word: str, text: str) -> bool:
+        """Tell whether one word of a record, `word` being its name in WORDS, is what is asked for."""
+        match word:
+            case "actor" if text:
+                kind, name, *login = text.split("\n")
+                asked = self.actor in ("", kind, name, *login)
+                return asked and self.rule in ("", name if kind == "rule" else None)
+            case "actor":
+                return False
+            case "pids":
+                return f" {self.pid} " in text
+            case "gpus":
+                return f" {self.gpu}".lower() in text.lower()
+            case "outcome":
+                return self.outcome in text.split()
+            case _:
+                return bool(getattr(self, word) == text)
+
+    def takes_keys(self, keys: Keys) -> bool:
+        """Tell whether all but the text is as asked."""
+        if self.uid is not None and keys.uid != self.uid:
+            return False
+        if (self.since is not None or self.until is not None) and not self._takes_instant(keys.at):
+            return False
+        return all(self.takes_word(word, getattr(keys, word)) for word in self.word_tests())
+
+    def _takes_instant(self, at: float | None) -> bool:
+        if at is None or (self.since is not None and at < self.since):
+            return False
+        return self.until is None or at < self.until
+
+    def takes(self, record: Json) -> bool:
+        """Tell whether a record is what is asked for."""
+        if self.narrows() and not self.takes_keys(keys_of(record)):
+            return False
+        return not self.text or any(self.text.lower() in text.lower() for text in texts_of(record))
+
+    def sieve(self) -> Callable[[bytes], bool]:
+        """Return what tells quickly whether bytes may hold a line that is asked for, as we write lines."""
+        words = (self.incident, self.action, self.outcome, self.kind, self.actor, self.rule)
+        word = max((*words, "" if self.pid is None else str(self.pid)), key=len)
+        needle = json.dumps(word)[1:-1].encode("ascii")
+        folded = json.dumps(self.text.lower())[1:-1].encode("ascii") if self.text.isascii() else b""
+
+        def may_hold(content: bytes) -> bool:
+            return needle in content and (not folded or folded in content.lower())
+
+        return may_hold
+
+
+def keys_of(record: Json) -> Keys:
+    """Return what a record can be found by; what has not the form of ours gives nothing."""
+    actor, target = table_of(record, "actor"), table_of(record, "target")
+    outcome = table_of(record, "outcome")
+    uid = target.get("uid")
+    name = "\n".join(word_of(actor, key) for key in ("kind", "name", "login")) if actor else ""
+    return Keys(
+        instant_of(record),
+        uid if isinstance(uid, int) and 0 <= uid < 1 << 32 else None,
+        word_of(record, "kind"),
+        word_of(record, "incident"),
+        name,
+        word_of(record, "action"),
+        " ".join(word for word in (word_of(outcome, "kind"), word_of(record, "end")) if word),
+        _listed(str(pid) for pid in _pids(record, target, outcome)),
+        _listed(gpu for gpu in _gpus(record, target)),
+    )
+
+
+def word_of(table: Json, key: str) -> str:
+    """Return a text of a table, "" when there is none."""
+    value = table.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def table_of(record: Json, key: str) -> Json:
+    """Return a table of a record, an empty one when there is none."""
+    value = record.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def tables_of(table: Json, key: str) -> Iterator[Json]:
+    """Return the tables of a list."""
+    value = table.get(key)
+    return (one for one in value if isinstance(one, dict)) if isinstance(value, list) else iter(())
+
+
+def instant_of(record: Json) -> float | None:
+    """Return when a record was written, in wall seconds, or None."""
+    try:
+        return datetime.fromisoformat(word_of(record, "at")).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _listed(words: Iterator[str]) -> str:
+    """Return words between blanks, each once."""
+    found = dict.fromkeys(words)
+    return f" {' '.join(found)} " if found else ""
+
+
+def _pids(record: Json, target: Json, outcome: Json) -> Iterator[int]:
+    refs = [table_of(target, "root"), *tables_of(target, "members")]
+    refs += [table_of(one, "ref") for one in tables_of(outcome, "targets")]
+    for refusal in tables_of(record, "refusals"):
+        refs += tables_of(refusal, "processes")
+    return (ref["pid"] for ref in refs if isinstance(ref.get("pid"), int))
+
+
+def _gpus(record: Json, target: Json) -> Iterator[str]:
+    named = target.get("gpus")
+    yield from (gpu for gpu in named if isinstance(gpu, str)) if isinstance(named, list) else ()
+    refused = (word_of(refusal, "gpu") for refusal in tables_of(record, "refusals"))
+    yield from (gpu for gpu in refused if gpu)
+    notes = record.get("evidence")
+    texts = [word_of(record, "reason"), *(notes if isinstance(notes, list) else ())]
+    for text in texts:
+        if isinstance(text, str) and ("GPU-" in text or "MIG-" in text):
+            yield from (found.rstrip(".-") for found in _GPU.findall(text))
+
+
+def texts_of(value: object) -> Iterator[str]:
+    """Return every text in a record, however deep; names of fields are none."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, dict):
+            waiting.extend(one.values())
+        elif isinstance(one, list):
+            waiting.extend(one)
