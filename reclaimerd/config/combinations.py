@@ -11,6 +11,7 @@ from reclaimerd.config.fault_combinations import fault_rule_flaws
 from reclaimerd.config.faults import Flaw, Refused
 from reclaimerd.config.holder_combinations import action_flaws, holder_rule_flaws, match_flaws
 from reclaimerd.config.lines import KeyPath
+from reclaimerd.config.outlet_combinations import outlet_flaws, outlet_warnings
 from reclaimerd.config.stage_flaws import grace_flaws, needed_flaws, stage_flaws
 from reclaimerd.config.typed import TypedFile
 from reclaimerd.config.units import format_duration
@@ -35,6 +36,7 @@ def impossible_combinations(typed: TypedFile) -> tuple[Flaw, ...]:
         *drain_flaws(policy.drain, seen),
         *_reset_flaws(policy, seen),
         *_protect_flaws(policy, seen),
+        *outlet_flaws(policy, seen),
     ]
     names: dict[int, str] = {}
     for place, fault_rule in zip(typed.fault_rule_places, policy.fault_rules, strict=True):
@@ -57,6 +59,7 @@ def impossible_combinations(typed: TypedFile) -> tuple[Flaw, ...]:
     flaws += _signature_flaws(policy, seen)
     flaws += _twice("signature", [signature.name for signature in policy.signatures])
     flaws += _twice("protect", [protection.name for protection in policy.protections])
+    flaws += _twice("notify", [target.name for target in policy.notices])
     return tuple(flaws)
 
 
@@ -85,7 +88,13 @@ def warnings_of(policy: Policy) -> tuple[str, ...]:
         everybody = match.uids == _EVERYBODY or "*" in globs
         if rule.mode is Mode.ENFORCE and everybody:
             said.append(f'rule "{rule.name}" enforces on everybody: its match leaves nobody out')
-    return (*said, *_warnings_of_warning(policy), *_warnings_of_windows(policy), *drain_warnings(policy))
+    return (
+        *said,
+        *_warnings_of_warning(policy),
+        *_warnings_of_windows(policy),
+        *drain_warnings(policy),
+        *outlet_warnings(policy),
+    )
 
 
 def _warnings_of_warning(policy: Policy) -> Iterator[str]:

@@ -20,7 +20,6 @@ from reclaimerd.config.value_kinds import (
     PositiveCount,
     PositiveDuration,
     ServiceName,
-    Word,
 )
 from reclaimerd.model.policy import Policy
 
@@ -33,7 +32,6 @@ _BREAKER = _POLICY.breaker
 _WORKERS = _POLICY.workers
 _RESET = _POLICY.reset
 _AUDIT = _POLICY.audit
-_ACCESS = _POLICY.access
 
 
 @with_config(CLOSED)
@@ -263,18 +261,13 @@ class AuditTable:
         PositiveCount,
         Field(description="So many old files stay."),
     ] = _AUDIT.keep_files
-
-
-@with_config(CLOSED)
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccessTable:
-    """`[access]`: who may use the control socket."""
-
-    group: Annotated[
-        Word,
-        Field(description="The group that may."),
-    ] = _ACCESS.group
-    owner_access: Annotated[
+    compress: Annotated[
         StrictBool,
-        Field(description="true: everybody, for what concerns their own processes."),
-    ] = _ACCESS.owner_access
+        Field(description="Old files are packed with gzip; the review reads them all the same."),
+    ] = _AUDIT.compress
+    anchor_file: Annotated[
+        HookPath,
+        Field(
+            description='A file that gets the log\'s head with each record, best on another disk; "" is none.'
+        ),
+    ] = _AUDIT.anchor_file

@@ -14,8 +14,10 @@ from pydantic import BeforeValidator, Tag
 from pydantic.fields import FieldInfo
 
 from reclaimerd.config import (
+    access_table,
     cluster_table,
     drain_values,
+    outlet_values,
     rule_values,
     selector_values,
     time_windows,
@@ -58,6 +60,7 @@ _FORMS: Mapping[Callable[[Any], Any], Json] = {
     values.readings: {"type": "integer", "minimum": 2, "maximum": _MOST_COUNT},
     values.name: _text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "over-cap"),
     values.word: _text(r"\S+", "root"),
+    access_table.group_name: _text(r"\S*", "gpu-operators"),
     values.absolute_path: _PATH,
     values.absolute_path_or_empty: _text(r"(/[^\u0000]*)?", ""),
     values.program_glob: _GLOB,
@@ -102,6 +105,9 @@ _FORMS: Mapping[Callable[[Any], Any], Json] = {
     drain_values.program_path: _text(r"/[^\u0000]*", "/usr/local/sbin/drain-node"),
     drain_values.namespace: _text(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", "reclaimerd"),
     drain_values.slurm_node: _text(r"([0-9A-Za-z][0-9A-Za-z._-]*)?", "gpu-1"),
+    outlet_values.listen_address: _text(r"(\[?[0-9A-Fa-f.:]+\]?:\d{1,5})?", "127.0.0.1:9485"),
+    outlet_values.textfile_path: _text(r"(/[^\u0000]*\.prom)?", "/var/lib/node_exporter/reclaimerd.prom"),
+    outlet_values.notice_template: {"type": "string"},
     values.recovery_action: {"type": "string", "enum": list(map(str, _ENTRIES))},
 }
 """What each check of a value takes, in a schema's words."""

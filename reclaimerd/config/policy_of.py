@@ -8,6 +8,7 @@ from reclaimerd.config.drain_tables import SETTINGS_OF
 from reclaimerd.config.rule_bases import HolderRuleTable
 from reclaimerd.config.rule_tables import FaultRuleTable
 from reclaimerd.model import policy as model
+from reclaimerd.model.outlets import NotifyTarget
 from reclaimerd.model.policy import ONLY_TOLD, Policy
 
 T = TypeVar("T")
@@ -27,6 +28,7 @@ def policy_of(file: schema.PolicyFile) -> Policy:
     return Policy(
         **_keys(file.daemon),
         **{name: _mirrored(type(getattr(_POLICY, name)), getattr(file, name)) for name in _SETTINGS},
+        notices=tuple(_mirrored(NotifyTarget, table) for table in file.notify),
         protections=tuple(_mirrored(model.UserProtection, protection) for protection in file.protect),
         rules=tuple(_rule(rule) for rule in file.rule if isinstance(rule, HolderRuleTable)),
         fault_rules=tuple(

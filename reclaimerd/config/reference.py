@@ -9,8 +9,11 @@ from dataclasses import Field, fields, is_dataclass
 from typing import Any, cast, get_args
 
 from reclaimerd.config import (
+    access_table,
     cluster_table,
     drain_values,
+    outlet_tables,
+    outlet_values,
     rule_values,
     schema,
     selector_values,
@@ -54,6 +57,7 @@ _WORDS: Mapping[Callable[[Any], Any], str] = {
     values.readings: "whole number from 2",
     values.name: "name of 1 to 64 letters, digits, `.`, `_`, `-`",
     values.word: "word without blanks",
+    access_table.group_name: 'name of a group, or `""`',
     values.absolute_path: "absolute path",
     values.absolute_path_or_empty: 'absolute path or `""`',
     values.program_glob: "path or glob",
@@ -85,6 +89,9 @@ _WORDS: Mapping[Callable[[Any], Any], str] = {
     drain_values.program_path: "absolute path",
     drain_values.namespace: "name of a namespace",
     drain_values.slurm_node: 'name of one node, or `""`',
+    outlet_values.listen_address: '`"ADDRESS:PORT"` or `""`',
+    outlet_values.textfile_path: 'absolute path that ends in `.prom`, or `""`',
+    outlet_values.notice_template: 'template, or `""`',
 }
 """What each check of a value takes, in a reader's words."""
 _LISTS = frozenset({values.listed, rule_values.some_listed})
@@ -99,6 +106,7 @@ def _settings() -> Iterator[str]:
     yield from _tables_in(schema.PolicyFile, "")
     yield _section("## [[protect]]", schema.ProtectTable)
     yield _section("## [[signature]]", schema.SignatureTable)
+    yield _section("## [[notify]]", outlet_tables.NotifyTable)
 
 
 def _tables_in(table: type, above: str) -> Iterator[str]:

@@ -18,6 +18,7 @@ from reclaimerd.config.value_kinds import (
     Kind,
     ModeWord,
     Name,
+    Percent,
     PositiveDuration,
     Priority,
     Readings,
@@ -65,6 +66,16 @@ WindowKey = Annotated[
 OlderThan = Annotated[
     PositiveDuration | None,
     Field(alias="older_than", description="A younger process is left alone."),
+]
+
+
+EnforceOnKey = Annotated[
+    Percent,
+    Field(
+        alias="enforce_on",
+        description='The share of hosts on which mode "enforce" enforces, such as "5%"; the others stay '
+        "in dry run. A host keeps its place: it goes by machine id and the rule's name.",
+    ),
 ]
 
 
@@ -121,6 +132,7 @@ class WarningRuleTable(SelectingRuleTable):
         StrictBool,
         Field(description="true: also members of jobs that are larger than `[gates] spare_jobs_over_gpus`."),
     ] = RULE.large_jobs
+    enforce_on_percent: EnforceOnKey = RULE.enforce_on_percent
 
 
 @with_config(CLOSED)

@@ -13,6 +13,7 @@ from reclaimerd.config.rule_bases import (
     CLOSED,
     RULE,
     ActingRuleTable,
+    EnforceOnKey,
     EvenIfAllocated,
     GraceKey,
     KindKey,
@@ -207,6 +208,7 @@ class FaultRuleTable:
         Field(alias="for", description="How long the fault must stand."),
     ] = _FAULT_RULE.for_seconds
     mode: ModeKey = _FAULT_RULE.mode
+    enforce_on_percent: EnforceOnKey = _FAULT_RULE.enforce_on_percent
     action: Annotated[
         FaultActionWord,
         Field(

@@ -10,10 +10,10 @@ from typing import Annotated
 
 from pydantic import Field, StrictBool, with_config
 
+from reclaimerd.config.access_table import AccessTable
 from reclaimerd.config.cluster_table import ClusterTable
 from reclaimerd.config.daemon_tables import (
     CLOSED,
-    AccessTable,
     AuditTable,
     BreakerTable,
     BudgetsTable,
@@ -24,6 +24,7 @@ from reclaimerd.config.daemon_tables import (
     WorkersTable,
 )
 from reclaimerd.config.drain_tables import DrainTable
+from reclaimerd.config.outlet_tables import MetricsTable, NotifyTable
 from reclaimerd.config.rule_kinds import RuleItem
 from reclaimerd.config.value_kinds import (
     AbsolutePath,
@@ -104,6 +105,8 @@ class PolicyFile:
     miner: MinerTable = field(default_factory=MinerTable)
     audit: AuditTable = field(default_factory=AuditTable)
     access: AccessTable = field(default_factory=AccessTable)
+    metrics: MetricsTable = field(default_factory=MetricsTable)
+    notify: tuple[NotifyTable, ...] = ()
     protect: tuple[ProtectTable, ...] = ()
     signature: tuple[SignatureTable, ...] = ()
     rule: tuple[RuleItem, ...] = ()

@@ -15,6 +15,7 @@ from reclaimerd.config import rule_kinds, schema
 from reclaimerd.config.faults import Flaw, dotted
 from reclaimerd.config.json_schema import inner_table, written_name
 from reclaimerd.config.lines import KeyPath
+from reclaimerd.config.outlet_tables import NotifyTable
 from reclaimerd.config.policy_of import SELECTORS, policy_of
 from reclaimerd.config.rule_tables import FaultRuleTable
 from reclaimerd.config.selector_table import SelectorTable
@@ -23,7 +24,7 @@ from reclaimerd.config.values import shape_of, suggestion
 from reclaimerd.model.policy import ONLY_TOLD, Policy
 
 _FILE: TypeAdapter[schema.PolicyFile] = TypeAdapter(schema.PolicyFile)
-_TABLE_LISTS = frozenset({"rule", "protect", "signature"})
+_TABLE_LISTS = frozenset({"rule", "protect", "signature", "notify"})
 _HOLDER_TABLES = tuple(rule_kinds.HOLDER_TABLES.values())
 
 
@@ -35,7 +36,8 @@ def _tables() -> Mapping[KeyPath, type[Any]]:
         found["rule", kind] = table
         sides = {field.name for field in fields(table)}.intersection(SELECTORS)
         found |= {("rule", kind, side): SelectorTable for side in SELECTORS if side in sides}
-    return found | {("protect",): schema.ProtectTable, ("signature",): schema.SignatureTable}
+    lists = {"protect": schema.ProtectTable, "signature": schema.SignatureTable, "notify": NotifyTable}
+    return found | {(name,): table for name, table in lists.items()}
 
 
 def _settings_below(path: KeyPath, table: type[Any]) -> Mapping[KeyPath, type[Any]]:

@@ -242,7 +242,10 @@ above = "1GiB"
         (RULE + 'stages = ["sigtrem"]', 'did you mean "sigterm"?'),
         ('[daemon]\nsettling = "1s"', "it belongs in [gates]"),
         ('mode = "enforce"', "it belongs in [daemon]"),
-        ("[access]\nzzz = 1", "known are group, owner_access"),
+        (
+            "[access]\nzzz = 1",
+            "known are group, viewer_group, operator_group, admin_group, owner_access, require_reason",
+        ),
     ],
 )
 def test_a_misspelt_word_gets_a_suggestion(tmp_path: Path, text: str, mend: str) -> None:

@@ -1,0 +1,54 @@
+"""What the keys of `[metrics]` and `[[notify]]` say about each other; pure."""
+
+from collections.abc import Iterator
+from ipaddress import ip_address
+
+from reclaimerd.config.faults import Flaw, Refused
+from reclaimerd.config.lines import KeyPath
+from reclaimerd.config.outlet_values import split_address
+from reclaimerd.host.web_address import plain_fault
+from reclaimerd.model.outlets import NotifyTarget
+from reclaimerd.model.policy import Policy
+
+_LISTEN: KeyPath = ("metrics", "listen")
+_ANY: KeyPath = ("metrics", "any_address")
+
+
+def outlet_flaws(policy: Policy, seen: Refused) -> Iterator[Flaw]:
+    """Yield every fault that no single value shows."""
+    metrics = policy.metrics
+    if metrics.listen and not metrics.any_address and not seen.touches(_LISTEN, _ANY):
+        host, _ = split_address(metrics.listen)
+        if not ip_address(host).is_loopback:
+            yield Flaw(
+                _LISTEN,
+                f"other hosts reach {host}, and whoever can connect there may read",
+                "write a loopback address such as 127.0.0.1:9485, or any_address = true",
+            )
+    for index, target in enumerate(policy.notices):
+        yield from _notify_flaws(target, ("notify", index), seen)
+
+
+def _notify_flaws(target: NotifyTarget, base: KeyPath, seen: Refused) -> Iterator[Flaw]:
+    if seen.touches(base):
+        return
+    if not target.name and not seen.touches((*base, "name")):
+        yield Flaw((*base, "name"), "the receiver has no name", 'add name = "..."')
+    if not target.severities and not seen.touches((*base, "severities")):
+        yield Flaw((*base, "severities"), "it is told of nothing", 'list at least one, such as "critical"')
+    url: KeyPath = (*base, "url")
+    if seen.touches(url):
+        return
+    if not target.url:
+        yield Flaw(url, "it has no address", 'add url = "https://..."')
+        return
+    fault = plain_fault(target.url, allowed=target.plain_http)
+    if fault and not seen.touches((*base, "plain_http")):
+        yield Flaw(url, fault, "write https://, or plain_http = true and a loopback address")
+
+
+def outlet_warnings(policy: Policy) -> Iterator[str]:
+    """Yield what is allowed but may not be meant, a sentence each."""
+    for target in policy.notices:
+        if not target.secret_file:
+            yield f'[[notify]] "{target.name}" has no secret_file: its receiver can\'t tell who sends'

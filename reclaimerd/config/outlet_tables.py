@@ -1,0 +1,91 @@
+"""The form of `[metrics]` and `[[notify]]` in the policy file: what people see and hear besides the socket.
+
+Each default is the model's.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, StrictBool, with_config
+
+from reclaimerd.config import drain_values, outlet_values, values
+from reclaimerd.config.daemon_tables import CLOSED
+from reclaimerd.config.drain_tables import CallLimit
+from reclaimerd.config.value_kinds import HookPath, Name, PositiveCount
+from reclaimerd.model.outlets import MetricsSettings, NotifyTarget, Severity
+
+_METRICS = MetricsSettings()
+_NOTIFY = NotifyTarget()
+
+
+@with_config(CLOSED)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsTable:
+    """`[metrics]`: where metrics are shown besides `/metrics` on the control socket."""
+
+    listen: Annotated[
+        str,
+        BeforeValidator(outlet_values.listen_address),
+        Field(
+            description='Address and port of TCP, as they are at the start; "" is none. '
+            "Whoever can connect there may read."
+        ),
+    ] = _METRICS.listen
+    any_address: Annotated[
+        StrictBool,
+        Field(description="true: `listen` may also be an address that other hosts reach."),
+    ] = _METRICS.any_address
+    textfile: Annotated[
+        str,
+        BeforeValidator(outlet_values.textfile_path),
+        Field(
+            description="A file for the textfile collector of node_exporter, "
+            'written at most every 15 s; "" is none.'
+        ),
+    ] = _METRICS.textfile
+
+
+@with_config(CLOSED)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotifyTable:
+    """`[[notify]]`: a web server that is told by a POST when something happened. It decides nothing here."""
+
+    name: Annotated[Name, Field(description="Its name, for logs and metrics.")] = _NOTIFY.name
+    url: Annotated[
+        str,
+        BeforeValidator(drain_values.web_address),
+        Field(description="Its address; https. Must be given. No redirect is followed, no proxy used."),
+    ] = _NOTIFY.url
+    severities: Annotated[
+        tuple[Annotated[Severity, BeforeValidator(values.choice(*Severity))], ...],
+        Field(description="What it is told of."),
+    ] = _NOTIFY.severities
+    template: Annotated[
+        str,
+        BeforeValidator(outlet_values.notice_template),
+        Field(description='The body, JSON with `$host`, `$reason` and other names in it; "" is our own.'),
+    ] = _NOTIFY.template
+    per_hour: Annotated[
+        PositiveCount,
+        Field(description="So many in an hour are sent, and further ones are dropped and counted."),
+    ] = _NOTIFY.per_hour
+    dry_run: Annotated[
+        StrictBool,
+        Field(description="true: also told what a dry run would have done."),
+    ] = _NOTIFY.dry_run
+    secret_file: Annotated[
+        HookPath,
+        Field(description='File of the key that signs, root\'s, mode 0600; "" sends it unsigned.'),
+    ] = _NOTIFY.secret_file
+    ca_file: Annotated[
+        HookPath,
+        Field(description='PEM file of whom TLS trusts; "" is the host\'s own authorities.'),
+    ] = _NOTIFY.ca_file
+    seconds: Annotated[
+        CallLimit,
+        Field(alias="within", description="One try may take so long, all together three times that."),
+    ] = _NOTIFY.seconds
+    plain_http: Annotated[
+        StrictBool,
+        Field(description="true: also without TLS, to a loopback address such as 127.0.0.1."),
+    ] = _NOTIFY.plain_http
