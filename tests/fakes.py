@@ -8,6 +8,7 @@ from reclaimerd.daemon.cycle import Cycle
 from reclaimerd.daemon.desk import Ticket
 from reclaimerd.daemon.drain_joints import DrainJoints
 from reclaimerd.daemon.drain_procedure import DrainProcedure
+from reclaimerd.daemon.drain_tending import why_held
 from reclaimerd.daemon.joints import Joints
 from reclaimerd.daemon.news import News
 from reclaimerd.daemon.opening import Order
@@ -18,10 +19,11 @@ from reclaimerd.judge.evaluate import JudgeContext
 from reclaimerd.judge.plight import PlightSettings
 from reclaimerd.model.audit_record import AuditEntry, RecordKind
 from reclaimerd.model.drain import DrainRequest
+from reclaimerd.model.drain_ports import Asked, NotAsked, SlotTaken, SlotWaits, TargetAnswer
 from reclaimerd.model.identity import IncidentId, ProcessRef
 from reclaimerd.model.incident import Outcome, OutcomeKind, TargetOutcome
 from reclaimerd.model.policy import Policy
-from reclaimerd.model.ports import Asked, Batch, Look, NotAsked, SlotTaken, SlotWaits, TargetAnswer
+from reclaimerd.model.ports import Batch, Look
 from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.step import Permit
 from reclaimerd.record.faults import NoSpaceError
@@ -179,6 +181,11 @@ class FakeFleet:
         return self.farewell
 
 
+async def nobody_told(_request: DrainRequest) -> TargetAnswer:
+    """Nobody has a word for it."""
+    return Asked("nobody is to be told")
+
+
 async def no_fence(_incident: IncidentId) -> str:
     """No reset has asked for a fence."""
     return ""
@@ -248,11 +255,14 @@ def a_rig(snapshot: Snapshot, policy: Policy | None = None, **overrides: object)
             reports=frozenset,
             fleet=lambda: fleet,
             first=str,
-            held=lambda: held[0] if held else "",
+            held=lambda drain: (
+                held[0] if held else why_held(drain, cycles[0].state, cycles[0].policy, ("", ""))
+            ),
             write=lambda change, records: cycles[0].write(change, records),  # noqa: PLW0108  # built after this
             ledger=lambda: cycles[0].state.ledger,
             wall=lambda: sampler.snapshot.taken_at,
             wake=lambda: None,
+            note_verified=nobody_told,
             boot_id=snapshot.boot_id,
             release_fence=no_fence,
         )

@@ -1,21 +1,24 @@
 """Who calls, and what they may do: by the kernel's word on the peer alone, never by what it says.
 
 A caller in another PID or user namespace, or in a container's cgroup, has no role, whatever its uid: a
-container's root with /run mounted shows uid 0.
+container's root with /run mounted shows uid 0. Which group means what is looked up by `daemon.groups`.
 """
 
 import os
+import select
 import socket
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
 
-from reclaimerd.model.incident import Actor, ActorKind
+from reclaimerd.model.incident import Actor, ActorKind, ActorRole
 from reclaimerd.observe.probe import Answered, Probe
 
 SO_PEERGROUPS = getattr(socket, "SO_PEERGROUPS", 59)
 """include/uapi/asm-generic/socket.h; Python 3.11 does not name it."""
+SO_PEERPIDFD = getattr(socket, "SO_PEERPIDFD", 77)
+"""The same, since Linux 6.5."""
 _MOST_GROUPS = 256
 """Python's getsockopt returns 1024 bytes at most; who is in more groups than that counts by its gid alone."""
 
@@ -26,24 +29,57 @@ class Role(IntEnum):
     NONE = 0
     VIEWER = 1
     OPERATOR = 2
+    ADMIN = 3
+
+    @property
+    def word(self) -> str:
+        """Return it as answers and pages write it."""
+        return self.name.lower()
+
+
+_RIGHT_OF = {Role.OPERATOR: ActorRole.OPERATOR, Role.ADMIN: ActorRole.ADMIN}
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The process at the other end of the control socket, as it was when it connected."""
+    """The process at the other end of the control socket, as it was when it connected.
+
+    `pidfd` is None where the kernel has none to give (before Linux 6.5); who made the peer closes it.
+    """
 
     pid: int
     uid: int
     groups: frozenset[int]
+    pidfd: int | None = field(default=None, compare=False)
+
+    def close(self) -> None:
+        """Let go of the pidfd."""
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """Which groups have which role, by gid, and whether everybody may ask for their own processes."""
+
+    viewers: frozenset[int] = frozenset()
+    operators: frozenset[int] = frozenset()
+    admins: frozenset[int] = frozenset()
+    owner_access: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A peer with its role and, where it has none, why."""
+    """A peer with its role and, where it has none, why; an owner may order a kill of their own processes."""
 
     role: Role
     actor: Actor
     why: str = ""
+    may_own: bool = False
+
+    def as_owner(self) -> "Caller":
+        """Return the same caller, who asks by the right of an owner and by no other."""
+        return replace(self, actor=replace(self.actor, role=ActorRole.OWNER))
 
 
 def read_peer(connection: socket.socket) -> Peer:
@@ -55,30 +91,64 @@ def read_peer(connection: socket.socket) -> Peer:
     except OSError:
         raw = b""
     groups = struct.unpack(f"{len(raw) // 4}I", raw)
-    return Peer(pid, uid, frozenset((gid, *groups)))
+    try:
+        pidfd = connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
+    except OSError:
+        pidfd = None
+    return Peer(pid, uid & 0xFFFFFFFF, frozenset((gid, *groups)), pidfd)
 
 
-async def caller_of(peer: Peer, procfs: Probe, group: int | None) -> Caller:
-    """Return what the peer may do: root (or our own uid) acts, the group reads, nobody else anything."""
+async def caller_of(peer: Peer, procfs: Probe, rights: Rights) -> Caller:
+    """Return what the peer may do, where it is on the host itself and still lives."""
     answer = await procfs.ask("peer", {"pid": peer.pid})
     part = answer.parts[0] if isinstance(answer, Answered) else {}
-    loginuid = part.get("loginuid")
-    actor = Actor(
+    role = role_of(peer, rights)
+    actor = _actor_of(peer, part, role)
+    if "stranger" not in part:
+        return Caller(Role.NONE, actor, "where you come from could not be read")
+    if _has_ended(peer):  # its pid may be another's by now, and so may be what was read
+        return Caller(Role.NONE, actor, "the process that connected has ended")
+    if part["stranger"]:
+        return Caller(Role.NONE, actor, f"you are not on the host itself: {part['stranger']}")
+    why = "" if role is not Role.NONE else "you are neither root nor a member of a group that may"
+    return Caller(role, actor, why, may_own=rights.owner_access)
+
+
+def role_of(peer: Peer, rights: Rights) -> Role:
+    """Return the highest role that uid and groups give: root (or our own uid) is an administrator."""
+    if peer.uid in (0, os.geteuid()):
+        return Role.ADMIN
+    by_group = (
+        (Role.ADMIN, rights.admins),
+        (Role.OPERATOR, rights.operators),
+        (Role.VIEWER, rights.viewers),
+    )
+    return next((role for role, gids in by_group if gids & peer.groups), Role.NONE)
+
+
+def _actor_of(peer: Peer, part: dict[str, object], role: Role) -> Actor:
+    loginuid, comm = part.get("loginuid"), part.get("comm")
+    login = loginuid if isinstance(loginuid, int) else None
+    return Actor(
         ActorKind.OPERATOR,
         local_user_name(peer.uid),
         uid=peer.uid,
-        loginuid=loginuid if isinstance(loginuid, int) else None,
+        loginuid=login,
         pid=peer.pid,
+        comm=comm if isinstance(comm, str) else "",
+        login=login_name(peer.uid, login),
+        role=_RIGHT_OF.get(role),
     )
-    if "stranger" not in part:
-        return Caller(Role.NONE, actor, "where you come from could not be read")
-    if part["stranger"]:
-        return Caller(Role.NONE, actor, f"you are not on the host itself: {part['stranger']}")
-    if peer.uid in (0, os.geteuid()):
-        return Caller(Role.OPERATOR, actor)
-    if group is not None and group in peer.groups:
-        return Caller(Role.VIEWER, actor)
-    return Caller(Role.NONE, actor, "you are neither root nor a member of the group")
+
+
+def _has_ended(peer: Peer) -> bool:
+    """Tell whether the process that connected is gone; False where the kernel can't tell."""
+    return peer.pidfd is not None and bool(select.select([peer.pidfd], [], [], 0)[0])
+
+
+def login_name(uid: int, loginuid: int | None) -> str:
+    """Return the name of who logged in, where that is another than who acts (sudo, su); else ""."""
+    return "" if loginuid is None or loginuid == uid else local_user_name(loginuid)
 
 
 def local_user_name(uid: int) -> str:

@@ -6,100 +6,109 @@ blocks. Every denied call and every act is on record.
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
 
-from reclaimerd.daemon import entries
 from reclaimerd.daemon.access import Caller, Role
-from reclaimerd.daemon.asking import OrderFault, orders_of, pause_seconds, resumed_gpu
+from reclaimerd.daemon.asking import OrderFault, demand_reason, orders_of
+from reclaimerd.daemon.denials import Denials, NeedsRoleError
 from reclaimerd.daemon.desk import Ticket, gravest
 from reclaimerd.daemon.drain_calls import undrain_call
 from reclaimerd.daemon.evidence_wiring import Investigator
 from reclaimerd.daemon.explain_calls import explain_process, snapshot_call
 from reclaimerd.daemon.http_server import Answer, Body, Call, refusal
+from reclaimerd.daemon.metrics_door import metrics_answer
+from reclaimerd.daemon.owner_calls import Owners, TooManyOrdersError
 from reclaimerd.daemon.past import read_incident, read_incidents
+from reclaimerd.daemon.pause_calls import pause_call, resume_call
+from reclaimerd.daemon.redaction import redacted
 from reclaimerd.daemon.release_calls import release_call
+from reclaimerd.daemon.reloading import Reload, reload_call
 from reclaimerd.daemon.reset_calls import explain_call, reset_call
+from reclaimerd.daemon.routes import Route as _Route
+from reclaimerd.daemon.rule_calls import resume_rule_call, rules_call, suspend_call
 from reclaimerd.daemon.service import Service
 from reclaimerd.daemon.slurm_calls import unkillable_call
 from reclaimerd.daemon.telling import result_row
 from reclaimerd.daemon.views import process_view, ps_view, status_view
 from reclaimerd.errors import ExitCode, ReclaimerdError
-from reclaimerd.model.audit_record import RecordKind
-from reclaimerd.model.identity import GpuUuid
-from reclaimerd.model.ledger import Pause
 
 LOOK_SECONDS = 12.0
 """A fresh look: `answer_within` once for each worker, and a margin."""
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
-_DENIED_EVERY_SECONDS = 3600.0
-_MOST_DENIED_UIDS = 256
-"""Uids whose denials are told apart in one hour: one user namespace can bring 65536 of them."""
-
-Handler = Callable[[Call, Caller], Awaitable[Answer]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Route:
-    method: str
-    path: str
-    role: Role
-    handler: Handler
 
 
 class Api:
     """The calls, over one service."""
 
-    __slots__ = ("_denied", "_investigator", "_routes", "_service")
+    __slots__ = ("_denials", "_investigator", "_owners", "_reload", "_service", "routes")
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, reload: Reload | None = None) -> None:
         self._service = service
-        self._denied: dict[int, float] = {}
+        self._reload = reload
+        self._denials = Denials(service)
+        self._owners = Owners(service)
         self._investigator = Investigator(service.engine)
-        self._routes = (
+        self.routes = (
             _Route("GET", "/v1/status", Role.VIEWER, self._status),
             _Route("GET", "/v1/ps", Role.VIEWER, self._ps),
-            _Route("GET", "/v1/processes/", Role.VIEWER, self._process),
+            _Route("GET", "/v1/processes/PID", Role.VIEWER, self._process),
             _Route("GET", "/v1/incidents", Role.VIEWER, self._incidents),
-            _Route("GET", "/v1/incidents/", Role.VIEWER, self._incident),
+            _Route("GET", "/v1/incidents/ID", Role.VIEWER, self._incident),
+            _Route("GET", "/metrics", Role.VIEWER, self._metrics),
             _Route("GET", "/v1/explain/reset", Role.VIEWER, self._explain_reset),
-            _Route("GET", "/v1/explain/pid/", Role.VIEWER, self._explain_pid),
+            _Route("GET", "/v1/explain/pid/PID", Role.VIEWER, self._explain_pid),
             # Kernel stacks and other users' command lines: not for everybody who may look.
-            _Route("GET", "/v1/evidence/", Role.OPERATOR, self._evidence),
+            _Route("GET", "/v1/evidence/PID", Role.OPERATOR, self._evidence),
             _Route("GET", "/v1/stuck", Role.OPERATOR, self._stuck),
             _Route("GET", "/v1/snapshot", Role.OPERATOR, self._snapshot),
-            _Route("POST", "/v1/reclaims", Role.OPERATOR, self._reclaim),
-            _Route("POST", "/v1/resets", Role.OPERATOR, self._reset),
-            _Route("POST", "/v1/pause", Role.OPERATOR, self._pause),
-            _Route("POST", "/v1/resume", Role.OPERATOR, self._resume),
-            _Route("POST", "/v1/release-driver", Role.OPERATOR, self._release_driver),
-            _Route("POST", "/v1/undrain", Role.OPERATOR, self._undrain),
+            _Route("GET", "/v1/rules", Role.VIEWER, self._rules),
+            _Route("POST", "/v1/reclaims", Role.OPERATOR, self._reclaim, owner=True, acts=True),
+            _Route("POST", "/v1/resets", Role.ADMIN, self._reset, acts=True),
+            _Route("POST", "/v1/pause", Role.OPERATOR, self._pause, acts=True),
+            # To close a breaker it takes an administrator: the call itself tells the two apart.
+            _Route("POST", "/v1/resume", Role.OPERATOR, self._resume, acts=True),
+            _Route("POST", "/v1/rules/NAME/suspend", Role.OPERATOR, self._suspend_rule, acts=True),
+            _Route("POST", "/v1/rules/NAME/resume", Role.OPERATOR, self._resume_rule, acts=True),
+            _Route("POST", "/v1/release-driver", Role.ADMIN, self._release_driver, acts=True),
+            _Route("POST", "/v1/reload", Role.ADMIN, self._reload_policy),
+            _Route("POST", "/v1/undrain", Role.OPERATOR, self._undrain, acts=True),
             _Route("POST", "/v1/unkillable", Role.OPERATOR, self._unkillable),
         )
 
     async def answer(self, call: Call, caller: Caller) -> Answer:
         """Return the answer to one call; our own errors become an error body, never a traceback."""
-        fitting = [route for route in self._routes if _fits(route.path, call.path)]
+        fitting = [route for route in self.routes if route.fits(call.path)]
         if not fitting:
             return refusal(404, f"there is no call {call.path}", "see docs/architecture.md", ExitCode.USAGE)
         route = next((one for one in fitting if one.method == call.method), None)
         if route is None:
             return refusal(405, f"{call.path} takes {fitting[0].method}", exit_code=ExitCode.USAGE)
-        if caller.role < route.role:
-            await self._note_denied(call, caller)
-            mend = f"it needs the role {route.role.name.lower()}: ask root"
-            return refusal(
-                403, f"not allowed: {caller.why or 'you may only read'}", mend, ExitCode.NOT_ALLOWED
-            )
         try:
-            return await route.handler(call, caller)
-        except OrderFault as fault:
-            return refusal(400, fault.message, fault.mend, fault.exit_code)
+            return await self._answered(route, call, caller)
+        except NeedsRoleError as error:
+            return await self._denials.answer(call, caller, error)
         except ReclaimerdError as error:
-            return refusal(409, error.message, error.mend, error.exit_code)
+            return refusal(_status_of(error), error.message, error.mend, error.exit_code)
+
+    async def _answered(self, route: _Route, call: Call, caller: Caller) -> Answer:
+        """Answer who may ask; a viewer reads no command line of others."""
+        if caller.role < route.role:
+            if not (route.owner and caller.may_own):
+                raise NeedsRoleError(caller.why or f"your role is {caller.role.word}", route.role)
+            caller = caller.as_owner()
+        if route.acts and self._service.cycle.policy.access.require_reason:
+            demand_reason(call.body)
+        answer = await route.handler(call, caller)
+        if caller.role >= Role.OPERATOR or answer.lines is not None:
+            return answer
+        return replace(answer, body=redacted(answer.body, caller.actor.uid))
 
     async def _status(self, _call: Call, _caller: Caller) -> Answer:
         return Answer(200, status_view(self._service.cycle, self._service.facts()))
+
+    async def _metrics(self, _call: Call, _caller: Caller) -> Answer:
+        return metrics_answer(self._service.engine.outlets.text())
 
     async def _ps(self, _call: Call, _caller: Caller) -> Answer:
         return Answer(200, ps_view(self._service.cycle))
@@ -160,36 +169,28 @@ class Api:
 
     async def _reclaim(self, call: Call, caller: Caller) -> Answer:
         orders = orders_of(call.body, caller.actor)
+        if caller.actor.is_owner:
+            await self._owners.check(orders, caller)
         tickets = [Ticket(order, await self._service.family(order)) for order in orders]
         return Answer(200, {}, lines=followed(tickets, self._service))
 
     async def _pause(self, call: Call, caller: Caller) -> Answer:
-        seconds = pause_seconds(call.body)
-        reason = str(call.body.get("reason") or "")[:500]
-        wall = self._service.wall()
-        until = None if seconds is None else wall + seconds
-        pause = Pause(caller.actor.name, reason, wall, until)
-        cycle = self._service.cycle
-        record = entries.of_host(RecordKind.PAUSED, reason or "no reason given", caller.actor)
-        await cycle.write(lambda ledger: replace(ledger, pause=pause), (record,))
-        return Answer(200, {"paused": {"by": pause.by, "reason": reason, "since": wall, "until": until}})
+        return await pause_call(self._service, call, caller)
 
     async def _resume(self, call: Call, caller: Caller) -> Answer:
-        """End a pause, and close a breaker that tripped: a person says that acts by rule may go on.
+        return await resume_call(self._service, call, caller)
 
-        With a GPU it closes that GPU's own breaker alone: it may be reset again.
-        """
-        cycle = self._service.cycle
-        gpu = resumed_gpu(call.body)
-        if gpu is not None:
-            return await self._close_gpu_breaker(gpu, caller)
-        records = [entries.of_host(RecordKind.RESUMED, "an operator resumed acts by rule", caller.actor)]
-        if cycle.state.ledger.breaker is not None:
-            why = cycle.state.ledger.breaker.reason
-            records.append(entries.of_host(RecordKind.BREAKER_CLOSED, why, caller.actor))
-        await cycle.write(lambda ledger: replace(ledger, pause=None, breaker=None), tuple(records))
-        self._service.pacing.wake()
-        return Answer(200, {"paused": None, "breaker": None})
+    async def _rules(self, _call: Call, _caller: Caller) -> Answer:
+        return await rules_call(self._service)
+
+    async def _suspend_rule(self, call: Call, caller: Caller) -> Answer:
+        return await suspend_call(self._service, call, caller)
+
+    async def _resume_rule(self, call: Call, caller: Caller) -> Answer:
+        return await resume_rule_call(self._service, call, caller)
+
+    async def _reload_policy(self, _call: Call, caller: Caller) -> Answer:
+        return await reload_call(self._reload, caller)
 
     async def _release_driver(self, call: Call, caller: Caller) -> Answer:
         return await release_call(self._service, call, caller)
@@ -200,37 +201,15 @@ class Api:
     async def _unkillable(self, call: Call, caller: Caller) -> Answer:
         return await unkillable_call(self._service, call, caller)
 
-    async def _close_gpu_breaker(self, gpu: GpuUuid, caller: Caller) -> Answer:
-        cycle = self._service.cycle
-        found = next((one for one in cycle.state.ledger.gpu_breakers if one.gpu == gpu), None)
-        if found is None:
-            return refusal(404, f"no breaker is open for {gpu}", "see reclaimctl status", ExitCode.NO_TARGET)
-        record = entries.of_host(RecordKind.BREAKER_CLOSED, f"{gpu}: {found.reason}", caller.actor)
-        await cycle.write(
-            lambda ledger: replace(
-                ledger, gpu_breakers=tuple(one for one in ledger.gpu_breakers if one.gpu != gpu)
-            ),
-            (record,),
-        )
-        return Answer(200, {"gpu": gpu, "breaker": None})
 
-    async def _note_denied(self, call: Call, caller: Caller) -> None:
-        """Put a denial on record once per uid and hour: a flood of them must cost nothing."""
-        uid = caller.actor.uid or 0
-        now = self._service.cycle.joints.clock()
-        last = self._denied.get(uid)
-        if last is not None and now < last + _DENIED_EVERY_SECONDS:
-            return
-        self._denied = {one: at for one, at in self._denied.items() if now < at + _DENIED_EVERY_SECONDS}
-        if len(self._denied) >= _MOST_DENIED_UIDS:
-            return
-        self._denied[uid] = now
-        text = f"{call.method} {call.path[:64]}: {caller.why or 'may only read'}"
-        record = entries.of_host(RecordKind.DENIED, text, caller.actor)
-        try:
-            await self._service.cycle.write(None, (record,))
-        except ReclaimerdError:
-            self._denied.pop(uid, None)
+def _status_of(error: ReclaimerdError) -> int:
+    match error:
+        case OrderFault():
+            return 400
+        case TooManyOrdersError():
+            return 429
+        case _:
+            return 409
 
 
 async def followed(tickets: list[Ticket], service: Service) -> AsyncGenerator[Body, None]:
@@ -265,9 +244,3 @@ async def followed(tickets: list[Ticket], service: Service) -> AsyncGenerator[Bo
         "exit_code": int(gravest(codes)),
         "targets": [result_row(ticket) for ticket in tickets],
     }
-
-
-def _fits(path: str, asked: str) -> bool:
-    if path.endswith("/"):
-        return asked.startswith(path) and "/" not in asked[len(path) :] and len(asked) > len(path)
-    return asked == path

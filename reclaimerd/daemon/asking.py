@@ -63,10 +63,21 @@ def reset_order(body: Mapping[str, object], actor: Actor) -> tuple[Order, GpuUui
         actor=actor,
         force=body.get("force") is True,
         dry_run=body.get("dry_run") is True,
-        reason=str(body.get("reason") or "")[:500],
+        reason=reason_of(body),
         gpu=GpuUuid(gpu),
     )
     return order, GpuUuid(gpu)
+
+
+def reason_of(body: Mapping[str, object]) -> str:
+    """Return why, in the caller's own words, cut to 500 characters; "" where none is given."""
+    return str(body.get("reason") or "")[:500]
+
+
+def demand_reason(body: Mapping[str, object]) -> None:
+    """Raise OrderFault where the order gives no reason, unless it is a dry run."""
+    if not reason_of(body).strip() and body.get("dry_run") is not True:
+        raise OrderFault("the policy wants a reason for each act (require_reason)", "say why: --reason TEXT")
 
 
 def pause_seconds(body: Mapping[str, object]) -> float | None:
@@ -96,7 +107,7 @@ def _order(target: object, body: Mapping[str, object], actor: Actor, scope: Scop
         start_ticks=_whole(target, "start_ticks"),
         force=body.get("force") is True,
         dry_run=body.get("dry_run") is True,
-        reason=str(body.get("reason") or "")[:500],
+        reason=reason_of(body),
         grace_seconds=_seconds(body, "grace_seconds"),
         timeout_seconds=_seconds(body, "timeout_seconds"),
         scope=scope,

@@ -24,7 +24,8 @@ def with_ends(
     for one in after.values():
         earlier = before.get(one.id)
         fresh = one.released_at is None and (earlier is None or not earlier.ended)
-        if one.ended and fresh and acted(one):
+        # An owner's order cools nothing down: they could keep every rule away from their own process.
+        if one.ended and fresh and acted(one) and not one.actor.is_owner:
             was_reset = any(
                 attempt.stage is Stage.RESET
                 and (attempt.outcome is None or attempt.outcome.kind not in _NO_RESET)

@@ -7,7 +7,7 @@ and the pass's changes are dropped; a full disk stops what rules want and not wh
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.admission import Admitted, Work, admit_all, trip_breaker
@@ -15,7 +15,8 @@ from reclaimerd.daemon.counting import pruned, with_ends
 from reclaimerd.daemon.desk import Desk, Ticket
 from reclaimerd.daemon.draft import Draft
 from reclaimerd.daemon.drafting import Seen, bring_up, open_new
-from reclaimerd.daemon.drains import is_drain, tend
+from reclaimerd.daemon.drain_tending import tend
+from reclaimerd.daemon.drains import is_drain
 from reclaimerd.daemon.faults import upsets
 from reclaimerd.daemon.following import unsure_of
 from reclaimerd.daemon.joints import Joints
@@ -26,13 +27,14 @@ from reclaimerd.daemon.performing import take_outcomes
 from reclaimerd.daemon.plights import with_plights
 from reclaimerd.daemon.resets import is_reset, open_gpus
 from reclaimerd.daemon.standing import hand_back
-from reclaimerd.daemon.state import State
+from reclaimerd.daemon.state import PassReport, State
 from reclaimerd.daemon.telling import tell_all
 from reclaimerd.errors import CorruptStoreError, RecordError
 from reclaimerd.judge.departures import advance_departures
 from reclaimerd.judge.evaluate import alarms, evaluate
 from reclaimerd.judge.gate_context import GateContext
 from reclaimerd.judge.hidden import hidden_alarms
+from reclaimerd.judge.modes import in_force
 from reclaimerd.judge.protections import protection_of
 from reclaimerd.model.audit_record import AuditEntry, RecordKind
 from reclaimerd.model.incident import ActorKind, Stage
@@ -43,23 +45,13 @@ from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.verdict import Protection
 
 
-@dataclass(frozen=True, slots=True)
-class PassReport:
-    """When the next pass is due (monotonic seconds; None: at the interval), and what was done."""
-
-    wake_at: float | None
-    at_once: bool
-    acts: int
-    seconds: float
-
-
 class Cycle:
     """The one pass, and the state it carries from one to the next."""
 
-    __slots__ = ("_turn", "desk", "joints", "looking", "policy", "started_mono", "state")
+    __slots__ = ("_turn", "desk", "given", "joints", "looking", "started_mono", "state")
 
     def __init__(self, policy: Policy, joints: Joints, state: State) -> None:
-        self.policy = policy
+        self.given = policy
         self.joints = joints
         self.state = state
         self.desk = Desk()
@@ -67,6 +59,15 @@ class Cycle:
         self.looking = False
         """A pass that still looks has planned nothing: it may be cut short."""
         self._turn = asyncio.Lock()
+
+    @property
+    def policy(self) -> Policy:
+        """Return the policy as it holds now, with what a person suspended."""
+        return in_force(self.given, self.state.ledger.suspended)
+
+    @policy.setter
+    def policy(self, given: Policy) -> None:
+        self.given = given
 
     async def run_pass(self) -> PassReport:
         """Make one pass.
@@ -131,7 +132,8 @@ class Cycle:
         for at in (settled.paused_until, *(ticket.until for ticket in self.desk.under_way)):
             admitted.wake(at)
         late = note_late(draft, self.state.handed, snapshot, now)
-        tend(draft, snapshot, (self.state.handed, self.policy.drain), now)
+        if not self.joints.foreground:  # one command is not the guard
+            self.state.well_mono = tend(draft, snapshot, self.state, self.policy.drain, now)
         alarmed = note_alarms(
             draft, (*alarms(evaluation), *hidden_alarms(snapshot, self.policy)), self.state.alarmed
         )

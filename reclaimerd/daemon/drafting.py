@@ -15,7 +15,13 @@ from reclaimerd.daemon.joints import Joints
 from reclaimerd.daemon.opening import Moment
 from reclaimerd.daemon.ordering import open_by_rule, open_ordered
 from reclaimerd.daemon.resets import take_results
-from reclaimerd.daemon.standing import end_pause, leave_dry_plans, make_dry, settle_broken_off
+from reclaimerd.daemon.standing import (
+    end_pause,
+    end_suspensions,
+    leave_dry_plans,
+    make_dry,
+    settle_broken_off,
+)
 from reclaimerd.daemon.state import State
 from reclaimerd.judge.evaluate import Evaluation
 from reclaimerd.judge.fault_rules import GpuVerdict, evaluate_faults
@@ -37,7 +43,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What must be kept for the next pass, once this one is durable; `paused_until` is monotonic."""
+    """What must be kept for the next pass, once this one is durable.
+
+    `paused_until` (monotonic) is when the next pause or suspension ends by itself.
+    """
 
     paused_until: float | None
     faults: FaultMemory
@@ -47,11 +56,11 @@ class Settled:
 def bring_up(draft: Draft, seen: Seen, state: State, joints: Joints) -> Settled:
     """Bring pause, faults, resets, open incidents and the driver's watch up to this look."""
     snapshot, now = seen.snapshot, seen.now
-    paused_until = end_pause(draft, now)
+    paused_until = _earliest(end_pause(draft, now), end_suspensions(draft, now))
     memory = take_news(draft, (snapshot, seen.policy), joints.xids, state.faults, now)
     verdicts, spans = evaluate_faults(snapshot, seen.policy, draft.ledger, memory.spans)
     take_results(draft, now, foreground=joints.foreground)
-    take_answers(draft, now)
+    take_answers(draft, now, foreground=joints.foreground)
     settle_broken_off(draft, now, joints.warnings.under_way)
     follow(draft, snapshot, seen.evaluation, now)
     watch = state.driver_watch
@@ -89,7 +98,15 @@ def _dry(verdicts: tuple[GpuVerdict, ...]) -> tuple[GpuVerdict, ...]:
     return tuple(replace(one, mode=Mode.DRY_RUN) if one.mode is Mode.ENFORCE else one for one in verdicts)
 
 
+def _earliest(*moments: float | None) -> float | None:
+    return min((one for one in moments if one is not None), default=None)
+
+
 def handed_refs(state: State) -> frozenset[ProcessRef]:
-    """Return the processes whose incident was handed over: no rule takes them up again."""
+    """Return the processes whose incident was handed over: no rule takes them up again.
+
+    Unless their own user asked for it: nobody buys peace from the rules by an order of their own.
+    """
     over = [one for one in state.incidents.values() if one.stage is Stage.HANDED_OVER]
-    return frozenset(ref for one in (*state.handed.values(), *over) for ref in one.processes)
+    handed = (one for one in (*state.handed.values(), *over) if not one.actor.is_owner)
+    return frozenset(ref for one in handed for ref in one.processes)

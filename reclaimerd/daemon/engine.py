@@ -11,8 +11,10 @@ from reclaimerd.config.load import LoadedPolicy
 from reclaimerd.daemon.cycle import Cycle
 from reclaimerd.daemon.drain_procedure import DrainProcedure
 from reclaimerd.daemon.news import News
+from reclaimerd.daemon.outlets import Outlets
 from reclaimerd.daemon.released import DriverRelease
 from reclaimerd.daemon.reset_tasks import ResetTasks
+from reclaimerd.daemon.rule_counts import RuleCounts
 from reclaimerd.judge.protections import program_globs
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.policy import Policy
@@ -77,6 +79,10 @@ class Engine:
     grip: DriverGrip
     """Our hold on the driver: one for resets and for a person who works on it by hand."""
     release: DriverRelease
+    outlets: Outlets
+    """Metrics and notices."""
+    rule_counts: RuleCounts = field(default_factory=RuleCounts)
+    """What the rules said since the last record of it."""
     stored: Stored = field(default_factory=Stored)
     taken_from: ProcessRef | None = None
     """The living writer that was ended with SIGKILL so that we could write: not on record yet."""
@@ -109,6 +115,7 @@ class Engine:
         await self.resets.stop()
         await self.drains.stop()
         await self.cycle.joints.warnings.stop()
+        await self.outlets.stop()
         self.news.close()
         await asyncio.gather(*(probe.close() for probe in self.probes))
         if self.recorder is not None:

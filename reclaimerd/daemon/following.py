@@ -30,7 +30,7 @@ from reclaimerd.model.incident import (
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import Scope
 from reclaimerd.model.snapshot import Snapshot
-from reclaimerd.model.verdict import RuleReason, Ruling
+from reclaimerd.model.verdict import RuleReason, Ruling, Verdict
 
 _JOINABLE = (Stage.PENDING, Stage.WARNED, Stage.SUSPENDED, Stage.SIGTERM, Stage.SIGKILL)
 
@@ -67,6 +67,11 @@ def withdrawal(incident: Incident, snapshot: Snapshot, evaluation: Evaluation) -
     verdict = next((one for one in evaluation.verdicts if one.ref == root), None)
     if verdict is None:
         return "it no longer holds a GPU" if snapshot.scan.full_at is not None else ""
+    return _withdrawn_by(verdict, incident, evaluation)
+
+
+def _withdrawn_by(verdict: Verdict, incident: Incident, evaluation: Evaluation) -> str:
+    root = incident.target.root
     if verdict.ruling is Ruling.SPARE:
         return f"it is protected now: {verdict.reasons[0].text}" if verdict.reasons else "it is protected now"
     held_back = evaluation.held_back.get((incident.actor.name, root))

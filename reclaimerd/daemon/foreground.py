@@ -11,18 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reclaimerd.config.load import load
-from reclaimerd.daemon.access import Caller, Peer, Role, local_user_name
+from reclaimerd.daemon.access import Caller, Peer, Role, local_user_name, login_name
 from reclaimerd.daemon.api import Api
 from reclaimerd.daemon.engine import Choice, Paths
 from reclaimerd.daemon.entries import of_host
 from reclaimerd.daemon.http_server import Answer, Call
 from reclaimerd.daemon.pacing import Pacing
 from reclaimerd.daemon.service import Service
+from reclaimerd.daemon.this_host import on_this_host
 from reclaimerd.daemon.wiring import build
 from reclaimerd.daemon.wiring_workers import start_workers
 from reclaimerd.errors import ReclaimerdError
+from reclaimerd.host.proc_text import printable
 from reclaimerd.model.audit_record import RecordKind
-from reclaimerd.model.incident import Actor, ActorKind
+from reclaimerd.model.incident import Actor, ActorKind, ActorRole
 from reclaimerd.record.writer_claim import release
 
 Line = dict[str, object]
@@ -72,7 +74,7 @@ async def _answer(
     paths = Paths(options.state_dir, options.log_dir, options.socket, options.config, options.simulate)
     probes = await start_workers(paths)
     try:
-        loaded = load(options.config, enforce_ownership=True)
+        loaded = on_this_host(load(options.config, enforce_ownership=True))
     except BaseException:
         for probe in probes:
             await probe.close()
@@ -118,7 +120,7 @@ async def _answered(service: Service, call: Call, on_line: Callable[[Line], None
     """Answer the call; one that reads waits for the first look, one that acts brings its own."""
     if call.method == "GET":
         await service.pacing.wait_for_pass(0, FIRST_LOOK_SECONDS)
-    answer = await Api(service).answer(call, Caller(Role.OPERATOR, _actor()))
+    answer = await Api(service).answer(call, Caller(Role.ADMIN, _actor()))
     return await _read(answer, on_line)
 
 
@@ -153,10 +155,14 @@ def _actor() -> Actor:
     with suppress(OSError, ValueError):
         loginuid = int(Path("/proc/self/loginuid").read_text(encoding="ascii"))
     unset = 2**32 - 1
+    login = None if loginuid == unset else loginuid
     return Actor(
         ActorKind.OPERATOR,
         local_user_name(uid),
         uid=uid,
-        loginuid=None if loginuid == unset else loginuid,
+        loginuid=login,
         pid=os.getpid(),
+        comm=printable(Path("/proc/self/comm").read_text(encoding="utf-8", errors="replace").rstrip("\n")),
+        login=login_name(uid, login),
+        role=ActorRole.ADMIN,
     )

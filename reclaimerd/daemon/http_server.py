@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import socket
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -18,12 +19,12 @@ from urllib.parse import parse_qsl, urlsplit
 import h11
 
 from reclaimerd.daemon.access import Peer, read_peer
+from reclaimerd.daemon.limits import CALLS_PER_SECOND, MOST_CONNECTIONS, Limits
 from reclaimerd.errors import ExitCode
 from reclaimerd.record import logs
 
 MOST_BODY_BYTES = 64 * 1024
 MOST_HEAD_BYTES = 16 * 1024
-MOST_CONNECTIONS = 64
 READ_SECONDS = 5.0
 WRITE_SECONDS = 10.0
 CLOSE_SECONDS = 1.0
@@ -47,11 +48,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One JSON object with its HTTP status; `lines` streams NDJSON instead."""
+    """One JSON object with its HTTP status; `lines` streams NDJSON instead, `text` is no JSON at all."""
 
     status: int
     body: Body
     lines: AsyncGenerator[Body, None] | None = None
+    text: str | None = None
+    content_type: str = "application/json"
 
 
 Handle = Callable[[Call], Awaitable[Answer]]
@@ -94,16 +97,18 @@ def listen(path: Path, mode: int, gid: int | None) -> socket.socket:
 class HttpServer:
     """Serves calls on one listening socket."""
 
-    __slots__ = ("_handle", "_open", "_server")
+    __slots__ = ("_handle", "_limits", "_open", "_server")
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: Handle, limits: Limits | None = None) -> None:
         self._handle = handle
+        self._limits = Limits(time.monotonic) if limits is None else limits
         self._open: dict[asyncio.StreamWriter, asyncio.Task[None] | None] = {}
         self._server: asyncio.Server | None = None
 
     async def start(self, listener: socket.socket) -> None:
-        """Begin to serve."""
-        self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=MOST_HEAD_BYTES)
+        """Begin to serve, on a listener of either family; over TCP a peer is nobody."""
+        start = asyncio.start_unix_server if listener.family is socket.AF_UNIX else asyncio.start_server
+        self._server = await start(self._serve, sock=listener, limit=MOST_HEAD_BYTES)
 
     async def close(self) -> None:
         """Stop serving and cut what is open."""
@@ -118,22 +123,33 @@ class HttpServer:
             await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._open) >= MOST_CONNECTIONS:
+        try:
+            peer = read_peer(writer.get_extra_info("socket"))
+        except OSError:
+            writer.transport.abort()
+            return
+        in_time = self._limits.enter(peer.uid)
+        if in_time is None:
+            peer.close()
             writer.transport.abort()
             return
         self._open[writer] = asyncio.current_task()
         try:
-            await self._talk(reader, writer)
+            await self._talk((reader, writer), peer, in_time=in_time)
         except (OSError, TimeoutError, h11.LocalProtocolError, asyncio.CancelledError):
             # Cancelled is a call at our own end; asyncio would print it as a fault of its own.
             writer.transport.abort()
         finally:
             del self._open[writer]
+            self._limits.leave(peer.uid)
+            peer.close()
             writer.close()
 
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _talk(
+        self, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], peer: Peer, *, in_time: bool
+    ) -> None:
+        reader, writer = streams
         http = h11.Connection(h11.SERVER, max_incomplete_event_size=MOST_HEAD_BYTES)
-        peer = read_peer(writer.get_extra_info("socket"))
         method = ""
         try:
             async with asyncio.timeout(READ_SECONDS):
@@ -142,14 +158,14 @@ class HttpServer:
             answer = refusal(400, f"this is no request that we understand: {error}", "", ExitCode.USAGE)
         else:
             method = call.method
-            answer = await self._answered_in_time(http, writer, call)
+            answer = await self._answered_in_time(http, writer, call) if in_time else _too_fast()
         if http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
         if answer.lines is None:
             await _write_whole(http, writer, answer, method)
             return
         async with aclosing(answer.lines) as lines:
-            await _write_lines(http, (reader, writer), lines)
+            await _write_lines(http, streams, lines)
 
     async def _answered_in_time(
         self, http: h11.Connection, writer: asyncio.StreamWriter, call: Call
@@ -171,6 +187,11 @@ class HttpServer:
             logs.error("call_failed", call=f"{call.method} {call.path[:64]}", error=repr(error))
             mend = "see its log, and report it"
             return refusal(500, "the daemon has a fault here", mend, ExitCode.INTERNAL)
+
+
+def _too_fast() -> Answer:
+    text = f"more than {CALLS_PER_SECOND:.0f} calls a second from your uid"
+    return refusal(429, text, "wait a moment, and ask less often", ExitCode.REFUSED)
 
 
 async def _read_call(http: h11.Connection, reader: asyncio.StreamReader, peer: Peer) -> Call:
@@ -207,9 +228,9 @@ def _call(head: h11.Request, body: bytes, peer: Peer) -> Call:
 async def _write_whole(
     http: h11.Connection, writer: asyncio.StreamWriter, answer: Answer, method: str
 ) -> None:
-    content = json.dumps(answer.body).encode() + b"\n"
+    content = (json.dumps(answer.body) + "\n" if answer.text is None else answer.text).encode()
     headers = [
-        ("Content-Type", "application/json"),
+        ("Content-Type", answer.content_type),
         ("Content-Length", str(len(content))),
         ("Connection", "close"),
     ]

@@ -49,7 +49,7 @@ class LastLooker:
             case UnreadableProcess(why=why):
                 return NoLongerRight(f"the last look could not read it: {why}")
             case _:
-                return _compared(answer.reading, ref, judged)
+                return _foreign(step, answer.reading) or _compared(answer.reading, ref, judged)
 
     async def members(self, step: Step, pids: tuple[int, ...]) -> tuple[ProcessRef, ...] | str:
         """Return the identities of a workload's living members, deepest first, or why none may be killed."""
@@ -70,6 +70,8 @@ class LastLooker:
                     if not look.reading.is_released:
                         readings.append(look.reading)
         for reading in readings:
+            if _foreign(step, reading) is not None:
+                return f"member {reading.ref.pid} is not the owner's"
             why = _protected(reading, judged)
             if why:
                 return f"member {reading.ref.pid} is protected: {why}"
@@ -93,6 +95,13 @@ def _compared(reading: ProcessReading, ref: ProcessRef, judged: Judged) -> LastL
                 return NoLongerRight(f"its {what} changed since it was judged")
     why = _protected(reading, judged)
     return NoLongerRight(f"it is protected: {why}") if why else StillRight()
+
+
+def _foreign(step: Step, reading: ProcessReading) -> NoLongerRight | None:
+    """Return that a process is not its owner's by all four uids (any more); None where it may be touched."""
+    if not step.actor.is_owner or set(reading.uids) == {step.actor.uid}:
+        return None
+    return NoLongerRight("it does not belong to the owner who asked")
 
 
 def _protected(reading: ProcessReading, judged: Judged) -> str:

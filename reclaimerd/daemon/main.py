@@ -12,20 +12,19 @@ from pathlib import Path
 
 from reclaimerd import __version__
 from reclaimerd.config.load import DEFAULT_PATH, LoadedPolicy, load
-from reclaimerd.daemon.access import Caller, caller_of
 from reclaimerd.daemon.api import Api
+from reclaimerd.daemon.door import Door
 from reclaimerd.daemon.engine import Choice, Paths
-from reclaimerd.daemon.entries import of_host
-from reclaimerd.daemon.groups import group_id
-from reclaimerd.daemon.http_server import Answer, Call, HttpServer, listen
-from reclaimerd.daemon.notify import notify, reloading
+from reclaimerd.daemon.http_server import HttpServer
+from reclaimerd.daemon.metrics_door import open_metrics
+from reclaimerd.daemon.notify import notify
 from reclaimerd.daemon.pacing import Pacing
 from reclaimerd.daemon.past import read_stored
+from reclaimerd.daemon.reloading import Reload
 from reclaimerd.daemon.service import Service
-from reclaimerd.daemon.this_host import sees_host_pids
+from reclaimerd.daemon.this_host import on_this_host, sees_host_pids
 from reclaimerd.daemon.wiring import build
 from reclaimerd.errors import ConfigError, ExitCode, ReclaimerdError, UnsuitableHostError
-from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.policy import Policy
 from reclaimerd.record import logs
 
@@ -119,27 +118,29 @@ async def _serve(options: Options) -> ExitCode:
     pacing = Pacing(asyncio.get_running_loop().time)
     engine = await build(options.paths, Choice(dry_run=options.dry_run), loaded, pacing.wake)
     service = Service(engine, pacing)
-    server: HttpServer | None = None
+    door = Door(service)
+    reload = Reload(service, lambda: _load(options), door.open_to)
+    metrics: HttpServer | None = None
     try:
         await service.resume()
-        _listen_to_signals(service, options)
+        _listen_to_signals(service, reload)
         if not options.once:
-            server = await _open_door(service)
+            await door.open(Api(service, reload))
+            metrics = await open_metrics(loaded.policy.metrics.listen, engine.outlets.text)
         await service.run(once=options.once)
     finally:
         notify("STOPPING=1")
         logs.event("stopping")
-        await _end(service, server)
+        await _end(service, door, metrics)
     return ExitCode.OK
 
 
-async def _end(service: Service, server: HttpServer | None) -> None:
+async def _end(service: Service, door: Door, metrics: HttpServer | None) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(STOP_SECONDS):
-            if server is not None:
-                await server.close()
-                with suppress(OSError):
-                    service.engine.paths.socket.unlink()
+            await door.close()
+            if metrics is not None:
+                await metrics.close()
             await service.stop()
     await asyncio.to_thread(_release, service)
 
@@ -151,26 +152,7 @@ def _release(service: Service) -> None:
         release(service.engine.paths.state_dir, service.engine.me)
 
 
-async def _open_door(service: Service) -> HttpServer:
-    """Open the control socket. Without the group it is root's alone, and one warning says so."""
-    access = service.cycle.policy.access
-    gid = await asyncio.to_thread(group_id, access.group)
-    if gid is None:
-        logs.warning("group_missing", group=access.group, effect="the control socket is root's alone")
-    api = Api(service)
-
-    async def handle(call: Call) -> Answer:
-        caller: Caller = await caller_of(call.peer, service.engine.door, gid)
-        return await api.answer(call, caller)
-
-    server = HttpServer(handle)
-    mode = 0o666 if access.owner_access else 0o660
-    listener = listen(service.engine.paths.socket, mode, gid)
-    await server.start(listener)
-    return server
-
-
-def _listen_to_signals(service: Service, options: Options) -> None:
+def _listen_to_signals(service: Service, reload: Reload) -> None:
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
@@ -184,33 +166,22 @@ def _listen_to_signals(service: Service, options: Options) -> None:
         loop.add_signal_handler(number, stop)
     tasks: set[asyncio.Task[None]] = set()
 
-    def reload() -> None:
-        task = loop.create_task(_reload(service, options))
+    def hang_up() -> None:
+        task = loop.create_task(_reloaded(reload))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    loop.add_signal_handler(signal.SIGHUP, reload)
+    loop.add_signal_handler(signal.SIGHUP, hang_up)
 
 
-async def _reload(service: Service, options: Options) -> None:
-    """Take the policy file anew; a bad one keeps the old in force, and says why."""
-    reloading()
-    try:
-        loaded = await asyncio.to_thread(_load, options)
-    except ReclaimerdError as error:
-        logs.error("reload_refused", error=str(error), effect="the old policy stays in force")
-        record = of_host(RecordKind.NOTE, f"reload refused, the old policy stays: {error}")
-    else:
-        service.engine.take_policy(loaded)
-        record = of_host(RecordKind.POLICY_LOADED, f"policy {loaded.policy.source} {loaded.policy.digest}")
+async def _reloaded(reload: Reload) -> None:
+    """Take the policy file anew; why a bad one is refused is in the log and on record."""
     with suppress(ReclaimerdError):
-        await service.cycle.write(None, (record,))
-    notify("READY=1")
-    service.pacing.wake()
+        await reload.take()
 
 
 def _load(options: Options) -> LoadedPolicy:
-    return load(options.paths.config, enforce_ownership=True)
+    return on_this_host(load(options.paths.config, enforce_ownership=True))
 
 
 def _options(words: list[str]) -> Options:

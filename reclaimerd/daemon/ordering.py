@@ -9,7 +9,7 @@ from reclaimerd.daemon.draft import Draft
 from reclaimerd.daemon.gpu_opening import ordered_reset
 from reclaimerd.daemon.opening import Moment, operator_incident, operator_plan, rule_incident, target_of
 from reclaimerd.daemon.resets import only_watches
-from reclaimerd.daemon.standing import make_way
+from reclaimerd.daemon.standing import displace_owners, make_way
 from reclaimerd.errors import ExitCode
 from reclaimerd.judge.endings import withdrawn
 from reclaimerd.judge.evaluate import Evaluation
@@ -42,6 +42,7 @@ def open_by_rule(
         if rule is None or reading is None or verdict.ref in handed:
             continue
         make_way(draft, partial(_concerns, ref=verdict.ref), rule, policy, now)
+        displace_owners(draft, verdict.ref, rule, policy, now)
         if verdict.ref in _open_refs(draft):
             continue
         members = members_of(reading, rule.scope, snapshot)
@@ -67,6 +68,14 @@ def open_ordered(draft: Draft, tickets: list[Ticket], seen: tuple[Snapshot, Poli
         if ticket.order.expect_uid is not None and reading.uids[0] != ticket.order.expect_uid:
             _decline(
                 draft, ticket, ExitCode.REFUSED, f"pid {ticket.order.pid} belongs to uid {reading.uids[0]}"
+            )
+            continue
+        if _reaches_beyond_own(ticket, reading, snapshot):
+            _decline(
+                draft,
+                ticket,
+                ExitCode.NOT_ALLOWED,
+                f"pid {ticket.order.pid} or what goes with it is not yours",
             )
             continue
         if not snapshot.gpus_of(reading.ref) and not _family_holds(ticket, reading, snapshot):
@@ -167,6 +176,16 @@ def _is_someone_else(ticket: Ticket, reading: ProcessReading) -> bool:
     return wanted is not None and reading.ref.start_ticks != wanted
 
 
+def _reaches_beyond_own(ticket: Ticket, reading: ProcessReading, snapshot: Snapshot) -> bool:
+    """Tell whether an owner's order would touch a process that is not theirs by all four uids."""
+    actor = ticket.order.actor
+    if not actor.is_owner:
+        return False
+    members = members_of(reading, ticket.order.scope, snapshot, ticket.members)
+    seen = [snapshot.process(ref) for ref in members]
+    return any(one is None or set(one.uids) != {actor.uid} for one in seen)
+
+
 def _family_holds(ticket: Ticket, reading: ProcessReading, snapshot: Snapshot) -> bool:
     if ticket.order.scope is Scope.PROCESS:
         return False
@@ -206,6 +225,11 @@ def _join(draft: Draft, ticket: Ticket, incident: Incident, seen: tuple[Policy, 
     binds rules (settling, HOLD, budgets) must not hold up a person. Signals that were sent stay sent.
     """
     order, (policy, now) = ticket.order, seen
+    own_order = incident.actor.is_owner and incident.actor.uid == order.actor.uid
+    if order.actor.is_owner and not own_order:
+        text = f"incident {incident.id} is open for it already ({incident.stage}), and it is not yours"
+        _decline(draft, ticket, ExitCode.REFUSED, text)
+        return
     if order.dry_run:
         text = f"incident {incident.id} is open for it already ({incident.stage}); dry run changes nothing"
         _decline(draft, ticket, ExitCode.OK, text)

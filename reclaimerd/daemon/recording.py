@@ -3,7 +3,7 @@
 May not decide what is recorded, and logs nothing that is not on record yet.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,6 +42,27 @@ class LoggedRecorder:
         for entry in batch.entries:
             tell = logs.error if entry.kind in _FOR_A_PERSON else logs.event
             tell(entry.kind.value, **fields_of(entry))
+
+    def fault(self) -> str:
+        """Return the recorder's fault."""
+        return self.recorder.fault()
+
+    def fault_for_operators(self) -> str:
+        """Return the recorder's fault that binds operators too."""
+        return self.recorder.fault_for_operators()
+
+
+@dataclass(frozen=True, slots=True)
+class HeardRecorder:
+    """A recorder whose durable batches somebody hears of; a batch that failed is heard of by nobody."""
+
+    recorder: RecordingPort
+    hear: Callable[[Batch], None]
+
+    async def commit(self, batch: Batch) -> None:
+        """Make the batch durable, then let it be heard."""
+        await self.recorder.commit(batch)
+        self.hear(batch)
 
     def fault(self) -> str:
         """Return the recorder's fault."""

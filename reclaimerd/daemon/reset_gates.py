@@ -7,6 +7,7 @@ from reclaimerd.daemon.cycle import Cycle
 from reclaimerd.daemon.news import News
 from reclaimerd.judge.evaluate import effective_mode, rule_named
 from reclaimerd.judge.gates import again
+from reclaimerd.judge.modes import suspension_of, suspension_text
 from reclaimerd.judge.reset_gate import last_reasons
 from reclaimerd.judge.reset_verdict import verified
 from reclaimerd.model.identity import ProcessRef
@@ -37,6 +38,10 @@ class ResetGates:
             return (Reason(ReasonKind.WITHDRAWN, text, "the incident stands down"),)
         if effective_mode(cycle.policy, rule) is Mode.ENFORCE:
             return ()
+        stands = suspension_of(rule.name, cycle.state.ledger.suspended)
+        if stands is not None:
+            mend = f"reclaimctl rules resume {rule.name}"
+            return (Reason(ReasonKind.PAUSED, suspension_text(stands), mend),)
         text = f"rule {rule.name!r} is {rule.mode} under the global mode {cycle.policy.mode} by now"
         return (Reason(ReasonKind.MODE, text, "set both modes to enforce if acts are wanted"),)
 

@@ -3,6 +3,7 @@
 from dataclasses import asdict
 
 from reclaimerd.judge.exit_path import state_word
+from reclaimerd.model.incident import Actor
 from reclaimerd.model.process import ProcessReading, Workload
 from reclaimerd.model.reading import Known, Unreadable, known_or_none, text_of
 from reclaimerd.model.snapshot import (
@@ -112,6 +113,12 @@ def note_on(holder: Holder) -> str:
     if holder.heir_of is not None:
         return f"holds the context of {holder.heir_of}, which is dead"
     return "" if isinstance(holder.used_bytes, Known) else text_of(holder.used_bytes)
+
+
+def actor_text(actor: Actor) -> str:
+    """Return who asked in words: by which right, as whom, and who had logged in."""
+    login = f" (logged in as {actor.login})" if actor.login else ""
+    return f"{'owner' if actor.is_owner else actor.kind} {actor.name}{login}"
 
 
 def reason_row(reason: Reason) -> Json:

@@ -186,7 +186,8 @@ class Service:
                 await self.finish_evidence(0.5)
                 await self._remember(force=True)
                 record = entries.of_host(RecordKind.STOPPED, "asked to stop")
-                await self.cycle.joints.recorder.commit(Batch(entries=(record,)))
+                entries_left = (*self.engine.rule_counts.records(), record)
+                await self.cycle.joints.recorder.commit(Batch(entries=entries_left))
         except (ReclaimerdError, TimeoutError) as error:
             logs.error("stop_not_recorded", error=str(error))
         await self.engine.close()
@@ -225,10 +226,13 @@ class Service:
             if self.engine.choice.foreground:
                 raise ReclaimerdError(f"a pass failed: {self.last_error}", "please report it") from error
             logs.error("pass_failed", error=self.last_error)
+            self.engine.outlets.failed()
             return began + max(interval, AFTER_ERROR_SECONDS)
         finally:
             self._in_pass = False
         self.last_pass_at, self.last_pass_seconds = self.wall(), report.seconds
+        self.engine.outlets.passed(report.seconds)
+        await self.engine.rule_counts.passed(self.cycle)
         await self.pacing.passed()
         self._collect_evidence()
         if not self.engine.choice.read_only:  # it puts things back, which is an act

@@ -13,8 +13,8 @@ from typing import Protocol
 from reclaimerd.host.child import Finished, run_bounded
 from reclaimerd.host.slurm_drain_text import NODE_NAME, SlurmPlace, parse_nodes
 from reclaimerd.host.wire import Decoder
+from reclaimerd.model.drain_ports import NotAsked
 from reclaimerd.model.policy import AttributionSettings
-from reclaimerd.model.ports import NotAsked
 from reclaimerd.observe.answers import Answer, Answered
 from reclaimerd.observe.slurm_host import SlurmHost, SlurmPlaces
 from reclaimerd.observe.units import RunPort

@@ -1,7 +1,7 @@
 """What stands from before and must be settled before a pass plans anything new.
 
-A pause whose time is over, a step that broke off between intent and outcome, and the daemon's own
-`--dry-run`, which binds everybody.
+A pause or suspension whose time is over, a step that broke off between intent and outcome, an owner's
+order that is in a rule's way, and the daemon's own `--dry-run`, which binds everybody.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from reclaimerd.judge.evaluate import effective_mode, goes_further, rule_named
 from reclaimerd.judge.steps import with_outcome
 from reclaimerd.judge.warnings import only_warned
 from reclaimerd.model.audit_record import AuditEntry, RecordKind
-from reclaimerd.model.identity import AttemptId
+from reclaimerd.model.identity import AttemptId, ProcessRef
 from reclaimerd.model.incident import ActorKind, Incident, Outcome, OutcomeKind, Recipient, Stage
 from reclaimerd.model.policy import FaultRule, Mode, Policy, Rule, RuleAction
 
@@ -31,6 +31,18 @@ def end_pause(draft: Draft, now: Moment) -> float | None:
     draft.put_ledger(replace(draft.ledger, pause=None))
     draft.note(entries.of_host(RecordKind.RESUMED, f"time limit: the pause by {pause.by} is over"))
     return None
+
+
+def end_suspensions(draft: Draft, now: Moment) -> float | None:
+    """End each suspension of a rule whose time is over, on record; return when the next one ends."""
+    over = [one for one in draft.ledger.suspended if one.until is not None and one.until <= now.wall]
+    for one in over:
+        text = f"time limit: the suspension of rule {one.rule!r} by {one.by} is over"
+        draft.note(replace(entries.of_host(RecordKind.RULE_RESUMED, text), action=one.rule))
+    left = tuple(one for one in draft.ledger.suspended if one not in over)
+    draft.put_ledger(replace(draft.ledger, suspended=left))
+    ends = [now.mono + (one.until - now.wall) for one in left if one.until is not None]
+    return min(ends, default=None)
 
 
 def settle_broken_off(draft: Draft, now: Moment, given: frozenset[AttemptId] = frozenset()) -> None:
@@ -92,6 +104,21 @@ def make_way(
         if is_about(incident) and other is not None and _outdoes(rule, incident, other, policy):
             ended = withdrawn(incident, f"rule {rule.name} goes further", now.wall)
             draft.put(ended, [entries.ended(ended)])
+
+
+def displace_owners(
+    draft: Draft, ref: ProcessRef, rule: Rule | FaultRule, policy: Policy, now: Moment
+) -> None:
+    """End what an owner has open about a process that an enforcing rule wants: it must not keep it away."""
+    if effective_mode(policy, rule) is not Mode.ENFORCE:
+        return
+    for incident in list(draft.incidents.values()):
+        if incident.ended or not incident.actor.is_owner or ref not in incident.processes:
+            continue
+        why = f"rule {rule.name} takes it up"
+        settled, records = with_unknown_outcomes(incident, why, now)
+        ended = handed_over(settled, Recipient.OPERATOR, why, now.wall)
+        draft.put(ended, [*records, entries.ended(ended)])
 
 
 def _outdoes(rule: Rule | FaultRule, incident: Incident, other: Rule | FaultRule, policy: Policy) -> bool:

@@ -17,6 +17,16 @@ from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.verdict import Sustained
 
 
+@dataclass(frozen=True, slots=True)
+class PassReport:
+    """When the next pass is due (monotonic seconds; None: at the interval), and what was done."""
+
+    wake_at: float | None
+    at_once: bool
+    acts: int
+    seconds: float
+
+
 @dataclass(slots=True)
 class State:
     """What the cycle knows between passes; all that must survive a restart is in the store too."""
@@ -36,6 +46,8 @@ class State:
     """The part of the record fault that binds operators too."""
     owed: Owed = field(default_factory=Owed)
     corrupt: CorruptStoreError | None = None
+    denied: int = 0
+    """Calls that were denied since our start."""
     wants_full_scan: bool = False
     wants_reset_look: bool = False
     wants_every_reading: bool = False
@@ -44,3 +56,5 @@ class State:
     plight_memory: PlightMemory = field(default_factory=PlightMemory)
     faults: FaultMemory = field(default_factory=FaultMemory)
     driver_watch: DriverWatch = field(default_factory=DriverWatch)
+    well_mono: float | None = None
+    """Since when every cause of this node's drain request is over and the GPUs are well, without a break."""

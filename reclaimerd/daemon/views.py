@@ -1,13 +1,24 @@
 """What people and programs read of the daemon: the last look and the open incidents as plain JSON."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from reclaimerd import __version__
 from reclaimerd.daemon.allocation_rows import allocation_faults, allocation_rows, allocation_word
 from reclaimerd.daemon.cycle import Cycle
 from reclaimerd.daemon.drain_rows import drain_row
 from reclaimerd.daemon.drains import attention_text
-from reclaimerd.daemon.rows import Json, gpu_row, holder_row, how_seen, note_on, plight_view, process_row
+from reclaimerd.daemon.rows import (
+    Json,
+    actor_text,
+    gpu_row,
+    holder_row,
+    how_seen,
+    note_on,
+    plight_view,
+    process_row,
+)
+from reclaimerd.daemon.rule_rows import rules_part
 from reclaimerd.daemon.telling import stages_of
 from reclaimerd.judge.signatures import ab_ba
 from reclaimerd.judge.warnings import what_follows
@@ -15,11 +26,7 @@ from reclaimerd.model.incident import ENDS, Incident, Subject
 from reclaimerd.model.ledger import SpendKind
 from reclaimerd.model.reading import known_or_none
 from reclaimerd.model.reset_run import ResetRun
-from reclaimerd.model.snapshot import (
-    DriverReading,
-    DriverState,
-    Snapshot,
-)
+from reclaimerd.model.snapshot import DriverReading, DriverState, Snapshot
 
 _DAY_SECONDS = 86400.0
 
@@ -33,25 +40,21 @@ def status_view(cycle: Cycle, facts: Mapping[str, object]) -> Json:
         "version": __version__,
         "mode": cycle.policy.mode.value,
         "dry_run": cycle.joints.dry_run,
-        "paused": None
-        if ledger.pause is None
-        else {
-            "by": ledger.pause.by,
-            "reason": ledger.pause.reason,
-            "since": ledger.pause.since,
-            "until": ledger.pause.until,
-        },
+        "paused": None if ledger.pause is None else asdict(ledger.pause),
+        "suspended": [asdict(one) for one in ledger.suspended],
+        "require_reason": cycle.policy.access.require_reason,
+        "denied": cycle.state.denied,
         "hold": hold,
         "breaker": None
         if ledger.breaker is None
         else {"reason": ledger.breaker.reason, "since": ledger.breaker.since},
         "settling_seconds_left": _settling_left(cycle),
         "record_fault": cycle.state.record_fault,
-        "rules": len(cycle.policy.rules),
+        **rules_part(cycle.policy),
         "policy": cycle.policy.source or cycle.policy.digest,
         "incidents": [incident_row(one, snapshot) for one in cycle.state.incidents.values()],
         "handed_over": [one.id for one in cycle.state.handed.values()],
-        "budget": _budget_left(cycle),
+        "budget": budget_left(cycle),
         "faults": [
             {"gpu": one.gpu, "rule": one.rule, "ruling": one.ruling.value, "text": one.text}
             for one in cycle.state.faults.verdicts
@@ -213,8 +216,10 @@ def incident_row(incident: Incident, snapshot: Snapshot | None) -> Json:
         "end": incident.stage.value if incident.stage in ENDS else "",
         "pid": incident.target.root.pid,
         "ref": str(incident.target.root),
+        "uid": incident.target.uid,
+        "subject": incident.subject.value,
         "target": incident.target.command,
-        "actor": f"{incident.actor.kind} {incident.actor.name}",
+        "actor": actor_text(incident.actor),
         "reason": incident.reason,
         "gpus": list(incident.target.gpus),
         "dry_run": incident.plan.dry_run,
@@ -238,7 +243,8 @@ def _settling_left(cycle: Cycle) -> float:
     return round(max(0.0, cycle.policy.gates.settling_seconds - passed), 1)
 
 
-def _budget_left(cycle: Cycle) -> Json:
+def budget_left(cycle: Cycle) -> dict[str, int]:
+    """Return what rules may still do in these 24 hours."""
     wall = cycle.state.snapshot.taken_at if cycle.state.snapshot is not None else 0.0
     done = [s for s in cycle.state.ledger.spends if not s.dry_run and wall - s.at < _DAY_SECONDS]
     workloads = sum(1 for spend in done if spend.kind is SpendKind.WORKLOAD)

@@ -5,12 +5,12 @@ Decides nothing. What came of a warning is kept until a pass has put it on recor
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 
 from reclaimerd.daemon.admission import Work
 from reclaimerd.model.identity import AttemptId
 from reclaimerd.model.incident import Outcome
 from reclaimerd.model.ports import ExecutorPort
+from reclaimerd.record import logs
 
 
 class WarningTasks:
@@ -28,7 +28,7 @@ class WarningTasks:
         """Give a warning whose intent is durable."""
         task = asyncio.get_running_loop().create_task(self._warn(work))
         self._tasks[work.attempt.id] = task
-        task.add_done_callback(lambda _done: self._tasks.pop(work.attempt.id, None))
+        task.add_done_callback(lambda done: self._ended(work.attempt.id, done))
 
     @property
     def under_way(self) -> frozenset[AttemptId]:
@@ -49,9 +49,13 @@ class WarningTasks:
         tasks = tuple(self._tasks.values())
         for task in tasks:
             task.cancel()
-        for task in tasks:
-            with suppress(asyncio.CancelledError):
-                await task
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, attempt: AttemptId, task: asyncio.Task[None]) -> None:
+        """Forget a task; one that broke off has no outcome, and the next pass gives its attempt UNKNOWN."""
+        self._tasks.pop(attempt, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logs.error("warning_broke_off", attempt=attempt, error=f"{type(error).__name__}: {error}")
 
     async def _warn(self, work: Work) -> None:
         (outcome,) = await self._executor.execute_all([work.permit])

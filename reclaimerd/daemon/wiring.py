@@ -15,6 +15,7 @@ from reclaimerd.config.user_patterns import compile_patterns
 from reclaimerd.config.xids import load_xids
 from reclaimerd.daemon.cycle import Cycle
 from reclaimerd.daemon.drain_procedure import DrainProcedure
+from reclaimerd.daemon.drain_tending import why_held
 from reclaimerd.daemon.driver_watch import taken_up
 from reclaimerd.daemon.engine import ROLES, Choice, Current, Engine, Paths, sampler_settings
 from reclaimerd.daemon.groups import group_id
@@ -44,10 +45,12 @@ from reclaimerd.daemon.wiring_eyes import (
     starting_anew,
 )
 from reclaimerd.daemon.wiring_hands import HandParts, build_executor, build_reset, build_tool, sweep
+from reclaimerd.daemon.wiring_outlets import build_outlets
 from reclaimerd.daemon.wiring_workers import Probes, start_workers
 from reclaimerd.daemon.writing import MadeNothing, claim_writer, has_living_writer
 from reclaimerd.judge.evaluate import JudgeContext
 from reclaimerd.judge.protections import Ours
+from reclaimerd.model.drain import NodeDrain
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.policy import Policy
 from reclaimerd.observe.driver_grip import DriverGrip
@@ -136,6 +139,7 @@ async def _finish(part: _Unfinished) -> Engine:
     eyes = build_eyes(part.sampler, part.paths, part.probes, hands.policy, foreground=part.choice.foreground)
     sampler = OneAtATime(eyes)
     news = build_news(part.paths, stored.ledger, part.me.boot_id)
+    outlets, recording = build_outlets(hands, part.probes, part.choice, recording)
     joints = Joints(
         sampler=sampler,
         news=news,
@@ -162,7 +166,7 @@ async def _finish(part: _Unfinished) -> Engine:
     cycle = Cycle(part.current.loaded.policy, joints, State(ledger=stored.ledger, driver_watch=watch))
     holder.append(cycle)
     tasks.append(ResetTasks(ResetProcedure(build_reset(hands, tool, sampler, news)), part.wake))
-    drains.append(build_drain(hands, drain_hands, lambda: _drain_held(cycle), part.wake))
+    drains.append(build_drain(hands, drain_hands, lambda drain: _drain_held(drain, cycle), part.wake))
     return Engine(
         part.paths,
         part.choice,
@@ -178,20 +182,16 @@ async def _finish(part: _Unfinished) -> Engine:
         news,
         hands.grip,
         DriverRelease(hands.grip),
+        outlets,
         stored=stored,
         taken_from=taken_from,
     )
 
 
-def _drain_held(cycle: Cycle) -> str:
-    """Return why nobody may be asked for a drain now, or ""."""
-    pause = cycle.state.ledger.pause
-    if cycle.joints.dry_run:
-        return "we run with --dry-run"
-    if pause is not None:
-        return f"paused by {pause.by}: {pause.reason}"
-    hold = standing_hold_file(cycle.policy)
-    return f"the file {hold} says hold" if hold else ""
+def _drain_held(drain: NodeDrain, cycle: Cycle) -> str:
+    """Return why nothing of a drain request may leave this host now, or ""."""
+    nobody_acts = "we run with --dry-run" if cycle.joints.dry_run else ""
+    return why_held(drain, cycle.state, cycle.policy, (nobody_acts, standing_hold_file(cycle.policy)))
 
 
 def standing_hold_file(policy: Policy) -> str:

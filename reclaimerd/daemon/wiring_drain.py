@@ -9,10 +9,12 @@ from pathlib import Path
 
 from reclaimerd.act.drain_command import DrainCommand
 from reclaimerd.act.drain_file import DrainFile
+from reclaimerd.act.drain_kubernetes import DrainKubernetes
 from reclaimerd.act.drain_slurm import DrainSlurm
 from reclaimerd.act.drain_unit import DrainUnit
 from reclaimerd.act.drain_webhook import DrainWebhook
 from reclaimerd.act.fence import Fence
+from reclaimerd.act.fleet_kubernetes import KubernetesFleet
 from reclaimerd.act.fleet_none import NobodyCounts, ReceiverCounts
 from reclaimerd.act.fleet_slurm import SlurmFleet
 from reclaimerd.act.unit_mark import UnitMark
@@ -22,14 +24,16 @@ from reclaimerd.daemon.drain_request import request_of
 from reclaimerd.daemon.opening import Moment
 from reclaimerd.daemon.slurm_place import SlurmFinder
 from reclaimerd.daemon.this_host import host_name
-from reclaimerd.daemon.wiring_hands import SYSTEMCTL, HandParts
+from reclaimerd.daemon.wiring_hands import SYSTEMCTL, HandParts, kube_access
 from reclaimerd.errors import RecordError
 from reclaimerd.host.files import ensure_directory
 from reclaimerd.judge.endings import drain_reason_of
+from reclaimerd.model.drain import DrainRequest, NodeDrain
 from reclaimerd.model.drain_policy import Arbiter, DrainSettings
+from reclaimerd.model.drain_ports import Asked, DrainTargetPort, FleetPort, TargetAnswer
 from reclaimerd.model.identity import IncidentId
 from reclaimerd.model.policy import Policy
-from reclaimerd.model.ports import ChangeFailed, DrainTargetPort, FleetPort
+from reclaimerd.model.ports import ChangeFailed
 from reclaimerd.model.step import Step
 
 REPORTS = frozenset({"file"})
@@ -73,6 +77,13 @@ class DrainHands:
         plans = (f"{name}: {target.plan(request)}" for name, target in self.targets().items())
         return "\n".join((f"{request.host}: {request.reason}", *plans))
 
+    async def note_verified(self, request: DrainRequest) -> TargetAnswer:
+        """Have the Node's condition say that a boot mended it; the other targets have no word for that."""
+        target = self.targets().get("kubernetes")
+        if isinstance(target, DrainKubernetes):
+            return await target.note_verified(request)
+        return Asked("nobody is to be told")
+
     async def release_fence(self, incident: IncidentId) -> str:
         """Let go of the scheduler's fence that a reset of this incident asked for, where a hook is set."""
         hook = self._parts.policy().reset.fence_hook
@@ -99,6 +110,8 @@ class DrainHands:
             counted = policy.drain.fleet if policy.drain.fleet.arbiter is Arbiter.SLURM else None
             find = self._slurm_finder(policy.drain).find
             found.append(DrainSlurm(find, policy.drain.slurm, counted))
+        if policy.drain.kubernetes is not None:
+            found.append(DrainKubernetes(kube_access(self._parts), policy.drain.kubernetes))
         return {target.name: target for target in found}
 
     def _hooks(self, settings: DrainSettings) -> Iterator[DrainTargetPort]:
@@ -120,6 +133,8 @@ class DrainHands:
             case Arbiter.SLURM:
                 find = self._slurm_finder(policy.drain).find
                 return SlurmFleet(find, policy.drain.fleet, policy.drain.slurm)
+            case Arbiter.KUBERNETES:
+                return KubernetesFleet(kube_access(self._parts), policy.drain.fleet)
             case _:
                 return NobodyCounts()
 
@@ -138,7 +153,7 @@ class DrainHands:
 
 
 def build_drain(
-    parts: HandParts, hands: DrainHands, held: Callable[[], str], wake: Callable[[], None]
+    parts: HandParts, hands: DrainHands, held: Callable[[NodeDrain], str], wake: Callable[[], None]
 ) -> DrainProcedure:
     """Return what drives this node's drain request."""
     joints = DrainJoints(
@@ -151,6 +166,7 @@ def build_drain(
         ledger=lambda: parts.cycle().state.ledger,
         wall=time.time,
         wake=wake,
+        note_verified=hands.note_verified,
         boot_id=parts.boot_id,
         release_fence=hands.release_fence,
     )

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 from reclaimerd.act.clients import Clients, ClientTools
 from reclaimerd.act.executor import Executor
+from reclaimerd.act.kube_order import KubeAccess
 from reclaimerd.act.members import Admitted, NotAdmitted
 from reclaimerd.act.placement import ChildPlace, SystemdPlace, read_own_cgroup
+from reclaimerd.act.pod_events import PodEvents
 from reclaimerd.act.reset import ResetTool
 from reclaimerd.act.reset_texts import outcome_of_tool
 from reclaimerd.act.warn import Warner
@@ -65,10 +67,21 @@ def build_executor(parts: HandParts, looker: LastLooker, plan_drain: Callable[[S
             host=host_name(),
             settings=lambda: parts.policy().warn,
             clock=time.time,
+            pod_events=PodEvents(lambda: kube_access(parts)),
             any_owner=parts.paths.simulate is not None,
             devices=lambda: _gpu_nodes(parts.cycle().state.snapshot),
         ),
     )
+
+
+def kube_access(parts: HandParts) -> KubeAccess:
+    """Return as whom the cluster is asked by the policy in force, about this node."""
+    cluster, simulate = parts.policy().cluster, parts.paths.simulate
+    node = cluster.node or host_name().strip().lower()  # as the kubelet makes it
+    credentials = cluster.credentials
+    if simulate is not None:  # a simulated host must never touch a real node by this machine's account
+        credentials = f"{simulate}/root{credentials}" if credentials.startswith("/") else ""
+    return KubeAccess(credentials, node, parts.boot_id)
 
 
 def _gpu_nodes(snapshot: Snapshot | None) -> tuple[int, ...]:

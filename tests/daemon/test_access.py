@@ -29,6 +29,8 @@ channel.sendall(request.encode())
 answer = b""
 while piece := channel.recv(65536):
     answer += piece
+    while answer.startswith(b"HTTP/1.1 102"):
+        answer = answer.partition(b"\\r\\n\\r\\n")[2]
     if b"403" in answer or b"result" in answer:
         break
 sys.stdout.write(answer.decode())

@@ -36,7 +36,7 @@ from tests.builders import (
 from tests.fakes import Rig, a_disk_error, a_rig
 from tests.judge.reset_builders import ready
 
-ROOT = Caller(Role.OPERATOR, OPERATOR)
+ROOT = Caller(Role.ADMIN, OPERATOR)
 MEMBER = Caller(Role.VIEWER, replace(OPERATOR, name="ann", uid=1000))
 NOBODY = Caller(Role.NONE, replace(OPERATOR, name="nobody", uid=65534), "you are neither")
 PEER = Peer(4000, 0, frozenset())

@@ -19,15 +19,17 @@ from reclaimerd.cli.http_socket import NoAnswer, Reply, Request, ask_daemon
 from reclaimerd.daemon import http_server
 from reclaimerd.daemon.http_server import (
     MOST_BODY_BYTES,
-    MOST_CONNECTIONS,
     Answer,
     Body,
     Call,
     HttpServer,
     listen,
 )
+from reclaimerd.daemon.limits import MOST_CONNECTIONS
 
 BOUND = 20.0
+LONG_BYTES = 8 * 1024 * 1024
+"""More than the buffers of both ends hold."""
 
 
 @dataclass(slots=True)
@@ -51,6 +53,8 @@ class Served:
             case "/slow":
                 await asyncio.sleep(0.5)
                 return Answer(200, {"slow": True})
+            case "/long":
+                return Answer(200, {"long": "x" * LONG_BYTES})
             case "/bug":
                 raise KeyError("a secret in a traceback")
             case _:

@@ -82,7 +82,7 @@ def test_once_makes_one_pass_and_ends_with_zero(rig: Rig) -> None:
     """Started and stopped on record, no socket opened, nothing left in the state but what is kept."""
     told = run("--simulate", str(rig.host), "--config", str(rig.policy), "--once")
     assert (told.returncode, told.stdout) == (0, "")
-    assert [record["kind"] for record in rig.records()] == ["started", "stopped"]
+    assert [record["kind"] for record in rig.records()] == ["started", "tally", "stopped"]
     assert not (rig.host / "reclaimerd.sock").exists()
     assert not (rig.state / "writer.json").exists()
 

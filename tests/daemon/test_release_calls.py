@@ -23,7 +23,7 @@ from reclaimerd.observe.driver_grip import DriverGrip
 from tests.builders import BOOT, GPU_A, OPERATOR, WALL, a_busy_snapshot
 from tests.fakes import Rig, a_disk_error, a_rig
 
-ROOT = Caller(Role.OPERATOR, OPERATOR)
+ROOT = Caller(Role.ADMIN, OPERATOR)
 PEER = Peer(4000, 0, frozenset())
 PATH = "/v1/release-driver"
 

@@ -19,6 +19,7 @@ from reclaimerd.daemon.news import News
 from reclaimerd.daemon.opening import Order
 from reclaimerd.daemon.pacing import Pacing
 from reclaimerd.daemon.released import DriverRelease
+from reclaimerd.daemon.rule_counts import RuleCounts
 from reclaimerd.daemon.service import Service
 from reclaimerd.errors import CorruptStoreError, ReclaimerdError, RecordError, UnsuitableHostError
 from reclaimerd.model.audit_record import RecordKind
@@ -121,6 +122,22 @@ class FakeResets:
 
 
 @dataclass(slots=True)
+class FakeOutlets:
+    """Metrics and notices, as far as the service tells them."""
+
+    passes: list[float] = field(default_factory=list)
+    failures: int = 0
+
+    def passed(self, seconds: float) -> None:
+        """Note a whole pass."""
+        self.passes.append(seconds)
+
+    def failed(self) -> None:
+        """Count one that broke off."""
+        self.failures += 1
+
+
+@dataclass(slots=True)
 class FakeEngine:
     """What the service needs of an engine."""
 
@@ -133,6 +150,8 @@ class FakeEngine:
     news: News = field(default_factory=lambda: News(None, None))
     resets: FakeResets = field(default_factory=FakeResets)
     release: DriverRelease = field(default_factory=lambda: DriverRelease(cast("DriverGrip", None)))
+    outlets: FakeOutlets = field(default_factory=FakeOutlets)
+    rule_counts: RuleCounts = field(default_factory=RuleCounts)
     closed: bool = False
 
     @property

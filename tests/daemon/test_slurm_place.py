@@ -10,8 +10,8 @@ from reclaimerd.daemon.slurm_place import SlurmFinder, node_of
 from reclaimerd.host.child import Child, Finished, Overran
 from reclaimerd.host.slurm_drain_text import SlurmPlace
 from reclaimerd.host.wire import to_wire
+from reclaimerd.model.drain_ports import NotAsked
 from reclaimerd.model.policy import AttributionSettings
-from reclaimerd.model.ports import NotAsked
 from reclaimerd.observe.answers import Answer, Answered, Silent
 from reclaimerd.observe.slurm_host import SlurmDaemon, SlurmHost
 

@@ -412,3 +412,39 @@ def test_stopping_lets_go_of_a_warning() -> None:
 def test_nobody_is_unsure_before_the_first_look() -> None:
     """Without an evaluation there is nothing to say."""
     assert unsure_of([an_incident()], None) == {}
+
+
+@dataclass(slots=True)
+class BreakingHands:
+    """Hands that break off when they are told to let go."""
+
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def execute(self, permit: Permit) -> Outcome:
+        """Wait for ever."""
+        raise AssertionError(f"one by one: {permit}")
+
+    async def execute_all(self, permits: Sequence[Permit]) -> tuple[Outcome, ...]:
+        """Wait for ever, and end badly."""
+        self.begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise OSError(f"{len(permits)} left") from None
+        raise AssertionError("nobody sets it")
+
+
+def test_hands_that_break_off_do_not_keep_the_daemon_from_its_end() -> None:
+    """What the workers and the store need at the end still happens; the attempt has no outcome."""
+    rig = a_warning_rig()
+    hands = BreakingHands()
+    warnings = WarningTasks(hands, lambda: None)
+    rig.cycle.joints = replace(rig.cycle.joints, warnings=warnings)
+
+    async def run() -> None:
+        await rig.cycle.run_pass()
+        await hands.begun.wait()
+        await warnings.stop()
+
+    asyncio.run(run())
+    assert (warnings.under_way, warnings.finished()) == (frozenset(), ())
