@@ -173,14 +173,19 @@ def pause(settings: Settings, reason: str, for_seconds: float | None) -> int:
 
 @click.command()
 @click.option("--gpu", metavar="GPU", help=texts.RESUME_GPU)
+@click.option("--reason", default="", metavar="TEXT", help=texts.REASON)
 @common_options
 @answers
-def resume(settings: Settings, gpu: str | None) -> int:
-    """Let acts by rule go on; with --gpu close that GPU's own breaker, and nothing else."""
+def resume(settings: Settings, gpu: str | None, reason: str) -> int:
+    """Let acts by rule go on, and close a breaker that tripped, which only administrators may.
+
+    With --gpu close that GPU's own breaker, and nothing else.
+    """
+    said: Json = {"reason": reason} if reason else {}
     if gpu is None:
-        return _report_pause(settings, Request("POST", "/v1/resume", body={}, acts=True))
+        return _report_pause(settings, Request("POST", "/v1/resume", body=said, acts=True))
     uuid = resolve_gpu(settings, gpu)
-    body = request(settings, Request("POST", "/v1/resume", body={"gpu": uuid}, acts=True)).body
+    body = request(settings, Request("POST", "/v1/resume", body={"gpu": uuid, **said}, acts=True)).body
     if settings.as_json:
         show_json(body)
     else:
@@ -193,6 +198,8 @@ def _report_pause(settings: Settings, call: Request) -> int:
     paused: Json | None = body.get("paused")
     if settings.as_json:
         show_json(body)
+    elif not paused and body.get("breaker"):
+        say("the pause is over; the breaker stays open, and it takes an administrator to close it")
     elif not paused:
         say("acts by rule go on")
     else:

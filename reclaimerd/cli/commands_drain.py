@@ -17,6 +17,8 @@ from reclaimerd.errors import ExitCode
 
 PATIENCE_SECONDS = 60.0
 _LOOK_SECONDS = 0.5
+_DONE = "done"
+"""Of a request that everybody let go, and that a daemon has yet to tell its incidents of."""
 
 
 @click.command()
@@ -36,7 +38,7 @@ def undrain(settings: Settings, incident: str, reason: str, give_up: tuple[str, 
     until = time.monotonic() + PATIENCE_SECONDS
     while wait and drain is not None and time.monotonic() < until:
         drain = request(settings, Request("GET", "/v1/status")).body.get("drain")
-        if drain is not None and drain.get("id") != answer["drain"]["id"]:
+        if drain is not None and (drain.get("id") != answer["drain"]["id"] or drain.get("phase") == _DONE):
             drain = None
         if drain is not None:
             time.sleep(_LOOK_SECONDS)

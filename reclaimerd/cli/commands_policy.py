@@ -100,8 +100,9 @@ def try_policy(settings: Settings, file: Path, recorded: Path | None) -> int:
     A look can't show how long something has held: the answer says for how long it must.
     """
     from reclaimerd.config.load import load  # noqa: PLC0415 - the engine's parts are for those who test
+    from reclaimerd.daemon.this_host import on_this_host  # noqa: PLC0415 - the same
 
-    loaded = load(file, enforce_ownership=False)
+    loaded = on_this_host(load(file, enforce_ownership=False))
     _warn(loaded.warnings)
     look = _present_look(settings) if recorded is None else _recorded_look(recorded)
     source = "now" if recorded is None else str(recorded)

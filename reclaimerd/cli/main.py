@@ -13,8 +13,11 @@ from reclaimerd.cli import (
     commands_policy,
     commands_read,
     commands_reset,
+    commands_rollout,
+    commands_rules,
     commands_slurm,
     commands_stuck,
+    rules_group,
     texts,
 )
 from reclaimerd.cli.options import INTERRUPTED, common_options, needs_command
@@ -58,6 +61,9 @@ for _command in (
     commands_policy.policy,
     commands_policy.config,
     commands_policy.snapshot,
+    rules_group.rules,
+    commands_rules.reload,
+    commands_rollout.rollout,
     commands_act.pause,
     commands_act.resume,
     commands_act.release_driver,

@@ -18,6 +18,7 @@ from reclaimerd.cli.render import (
     size_text,
     user_text,
 )
+from reclaimerd.cli.staged_text import staged_lines
 
 COMMAND_WIDTH = 60
 GPU_SHOWN = 12
@@ -33,6 +34,7 @@ def status_blocks(body: Json) -> Iterator[Block]:
     source = "in the foreground" if body.get("source") == "foreground" else f"daemon, pid {body.get('pid')}"
     yield f"reclaimerd {body.get('version')} ({source}{simulated}), {mode}"
     yield f"policy: {body.get('policy')}, {body.get('rules')} rules"
+    yield from staged_lines(body)
     yield driver_line(body)
     yield from _brakes(body)
     yield from _gpu_lines(body)
@@ -81,6 +83,10 @@ def _brakes(body: Json) -> Iterator[str]:
         until = f" until {moment_text(pause['until'])}" if pause.get("until") else " until resumed"
         why = f": {pause['reason']}" if pause.get("reason") else ""
         yield f"paused by {pause.get('by')} since {moment_text(pause.get('since'))}{until}{why}"
+    for rule in body.get("suspended") or ():
+        until = f" until {moment_text(rule['until'])}" if rule.get("until") else " until resumed"
+        why = f": {rule['reason']}" if rule.get("reason") else ""
+        yield f"rule {rule.get('rule')} only observes, suspended by {rule.get('by')}{until}{why}"
     if body.get("hold"):
         yield f"hold: {body['hold']} exists; no act by rule"
     if breaker := body.get("breaker"):

@@ -37,6 +37,7 @@ MAX_TARGETS = "Refuse more processes than this."
 TAKEOVER = "When the daemon is alive but silent: end it with SIGKILL, on record, and go on in the foreground."
 GPU = "GPU by UUID, by the beginning of its UUID, or by index."
 PAUSE_FOR = "Resume by itself after this long (default: only on `resume`)."
+SUSPEND_FOR = "Let it go on by itself after this long (default: only on `rules resume`)."
 RELEASE_FOR = "Open it again by itself after this long, at most 24h."
 RELEASE_END = "Take it back now."
 RESUME_GPU = "Close this GPU's own breaker, which failed resets tripped."
@@ -48,12 +49,17 @@ FORCE_RESET = "Waive the budget and the cool-down of resets, and nothing else."
 DRY_RUN_RESET = (
     "Look, ask the gate and print its answer as a checklist; put that on record, change nothing else."
 )
+ANCHOR = "Compare with these anchors too: an [audit] anchor_file, or the daemon's lines `audit_head`."
 SECONDS = "Limit of the whole demonstration."
 OUT = "Write it to this file (JSON where it ends in .json), readable by its owner alone."
 PERF = "As root: sample the CPU of tasks in R for a second, whose stack shows nowhere else."
 EXPLAIN_PID = "The process whose judgement is to be explained; with @START it must be the one that ps showed."
 SNAPSHOT_FILE = "Judge this recorded look (`reclaimctl snapshot --out FILE`) in place of the present one."
 SNAPSHOT_OUT = "Write it to this file, readable by its owner alone, in place of printing it."
+ROLLOUT_SINCE = "From so long ago, or from this time on, until now."
+ROLLOUT_RULE = "Only this rule, with every story that was kept."
+ROLLOUT_YES = "Do not ask."
+ROLLOUT_WRITE = "Change that line in place: as root, and only where file and result have no fault."
 STUCK = (
     "List every task that is stuck or leaves for too long and touches a GPU driver; exit 10 if there is one, "
     "or if something could not be looked at."
@@ -86,6 +92,7 @@ EXAMPLES = (
     ("Ask a process to give its GPUs back, and wait for the proof", "reclaimctl kill --pid 4242"),
     ("The same, with SIGKILL after ten seconds", "reclaimctl kill --pid 4242@918273 --force --grace 10s"),
     ("What would be done", "reclaimctl kill --pid 4242 --force --dry-run"),
+    ("Hold one rule back for two hours", "reclaimctl rules suspend idle --for 2h --reason 'course today'"),
     ("Why a process was, or was not, taken by a rule", "reclaimctl explain pid 4242"),
     ("What a policy would decide about the present look", "reclaimctl policy test new.toml"),
     ("Why a GPU can't be reset now", "reclaimctl explain reset --gpu 0"),
@@ -96,7 +103,11 @@ EXAMPLES = (
     ),
     ("What is stuck in the kernel, also while daemon and driver hang", "reclaimctl doctor --stuck"),
     ("Evidence of one stuck process, for a report", "reclaimctl evidence 4242 --out stuck.txt"),
+    ("Who ended my job, and why", "reclaimctl audit list --pid 4242 --since 30d"),
+    ("The whole story of one incident", "reclaimctl audit show inc-6a1b2c3d-0f1e2d3c"),
     ("Whether the record is intact", "reclaimctl audit verify"),
+    ("What a rule in dry run would have done in a week", "reclaimctl rollout report --since 7d"),
+    ("Which line of the policy lets it act", "reclaimctl rules mode login-cap enforce"),
 )
 
 
