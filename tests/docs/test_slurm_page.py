@@ -10,7 +10,7 @@ from reclaimerd.act.drain_body import request_line
 from reclaimerd.act.drain_slurm import DrainSlurm
 from reclaimerd.cli.main import run
 from reclaimerd.model.drain_policy import Arbiter, FleetSettings, SlurmTarget
-from reclaimerd.model.ports import NotAsked
+from reclaimerd.model.drain_ports import NotAsked
 from tests.act.drain_builders import a_request
 
 ROOT = Path(__file__).parents[2]
