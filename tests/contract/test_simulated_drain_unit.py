@@ -8,7 +8,7 @@ import pytest
 from reclaimerd.act.drain_unit import DrainUnit
 from reclaimerd.act.unit_mark import UnitMark
 from reclaimerd.model.drain_policy import UnitTarget
-from reclaimerd.model.ports import Asked, Foreign, NotAsked
+from reclaimerd.model.drain_ports import Asked, Foreign, NotAsked
 from reclaimerd.simulation.keeper import Keeper
 from reclaimerd.simulation.units import SimulatedUnit, read_units
 from tests.act.drain_builders import a_request

@@ -76,6 +76,22 @@ def test_a_restart_goes_on_with_the_request_and_asks_nobody_again() -> None:
         assert drains(host.rig) == []
 
 
+def test_without_the_daemon_one_command_takes_it_back() -> None:
+    """The command itself asks each target, and ends when they have let go; the daemon finds it over."""
+    with hung_host(drain=SOON) as host:
+        daemon = host.start()
+        host.hang_until_abandoned(daemon)
+        shown = asked(host)
+        host.come_back()
+        host.wait_state("responsive")
+        killed(daemon)
+        done = host.rig.ctl("undrain", "--incident", shown["id"], "--reason", "it was mended")
+        assert (done.code, drains(host.rig)) == (0, [])
+        host.rig.start_daemon()
+        wait_until(lambda: drain_of(host) is None, "it is over")
+        assert host.rig.verify_audit().code == 0
+
+
 def test_while_a_person_has_paused_nobody_is_asked() -> None:
     """The pause stops the request; resumed it goes out."""
     with hung_host(drain=SOON) as host:
