@@ -1,5 +1,6 @@
 """Read what was: incidents from the store, their story from the audit. Blocks on the disk."""
 
+import json
 from pathlib import Path
 
 from reclaimerd.daemon.rows import Json
@@ -68,7 +69,8 @@ def _whole(incident: Incident) -> Json:
 def _timeline(log_dir: Path, name: str) -> list[Json]:
     if not log_dir.is_dir():
         return []
-    records = read_records(log_dir, where=lambda record: record.get("incident") == name)
+    mark = json.dumps(name).encode("ascii")
+    records = read_records(log_dir, where=lambda record: record.get("incident") == name, holding=mark)
     return [
         {"at": record.get("at"), "kind": record.get("kind"), "text": _sentence(record)} for record in records
     ]

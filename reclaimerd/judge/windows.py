@@ -46,13 +46,14 @@ def _is_open(windows: tuple[TimeWindow, ...], minutes: LocalMinute) -> bool:
 
 def _local_minutes(wall_seconds: float) -> LocalMinute:
     """Return what makes the local time of one instant, once for each zone."""
-    instant = _EPOCH + timedelta(seconds=wall_seconds)
 
     @cache
     def local(zone: str) -> datetime | None:
         try:
-            return instant.astimezone(ZoneInfo(zone))
+            return (_EPOCH + timedelta(seconds=wall_seconds)).astimezone(ZoneInfo(zone))
         except (KeyError, ValueError, OSError):  # no such name, no name at all, an unreadable file
+            return None
+        except OverflowError:  # an instant of no calendar: a damaged record has such
             return None
 
     return local

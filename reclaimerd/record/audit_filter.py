@@ -19,8 +19,8 @@ WORDS = ("kind", "incident", "actor", "action", "outcome", "pids", "gpus")
 class Keys(NamedTuple):
     """What of a record can be filtered by; "" and None where it has none.
 
-    `actor` is kind, name and login, a line each; `pids` and `gpus` are lists between blanks, `uid` is the target's.
-    A tuple, since one is made for each record that is indexed.
+    `actor` is kind, name and login, a line each; `pids` and `gpus` are lists between blanks; `uid` is the
+    target's. A tuple, since one is made for each record that is indexed.
     """
 
     at: float | None

@@ -190,9 +190,17 @@ def test_jsonl_is_the_very_lines(log: Log, capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.parametrize(
     "words",
-    [["list", "--limit", "100"], ["list", "--json", "--limit", "100"], ["show", "inc-3"], ["show", "inc-3", "--json"],
-     ["export"], ["export", "--format", "csv"], ["stats"], ["stats", "--json"]],
-)  # fmt: skip
+    [
+        ["list", "--limit", "100"],
+        ["list", "--json", "--limit", "100"],
+        ["show", "inc-3"],
+        ["show", "inc-3", "--json"],
+        ["export"],
+        ["export", "--format", "csv"],
+        ["stats"],
+        ["stats", "--json"],
+    ],
+)
 def test_c83_no_hostile_name_reaches_the_terminal(
     log: Log, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:

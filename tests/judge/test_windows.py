@@ -148,3 +148,18 @@ def test_who_can_not_be_read_is_not_judged_by_a_shut_rule() -> None:
         Ruling.UNDETERMINED, Ruling.WATCH, Ruling.UNDETERMINED,
     ]  # fmt: skip
     assert found.verdicts[0].ruling is Ruling.UNDETERMINED
+
+
+@pytest.mark.parametrize("wall_seconds", [1e300, -1e300, 253_402_300_800.0, float(10**18)])
+def test_an_instant_of_no_calendar_is_in_no_window(wall_seconds: float) -> None:
+    """A damaged record's clock: nothing holds by it, and nothing breaks."""
+    window = TimeWindow(
+        "* * * * *",
+        frozenset(range(60)),
+        frozenset(range(24)),
+        frozenset(range(1, 32)),
+        frozenset(range(1, 13)),
+        frozenset(range(7)),
+    )
+    assert not in_windows((window,), wall_seconds)
+    assert in_windows((), wall_seconds)
