@@ -91,8 +91,8 @@ def make_log(directory: Path, records: int, *, packed: bool) -> None:
         pack_full_files(directory)
 
 
-def measured(directory: Path, *words: str) -> tuple[float, int]:
-    """Return seconds and peak memory in MiB of one `reclaimctl audit`."""
+def measured(directory: Path, *words: str) -> str:
+    """Return wall seconds, CPU seconds and peak memory of one `reclaimctl audit`."""
     argv = [str(PROGRAM), "audit", *words, "--log-dir", str(directory), "--state-dir", str(directory)]
     began = time.monotonic()
     null = os.open(os.devnull, os.O_WRONLY)
@@ -102,7 +102,7 @@ def measured(directory: Path, *words: str) -> tuple[float, int]:
     seconds = time.monotonic() - began
     if os.waitstatus_to_exitcode(status):
         raise SystemExit(f"reclaimctl audit {' '.join(words)} ended with {os.waitstatus_to_exitcode(status)}")
-    return seconds, usage.ru_maxrss // 1024
+    return f"{seconds:.1f} s (CPU {usage.ru_utime + usage.ru_stime:.1f} s, {usage.ru_maxrss // 1024} MiB)"
 
 
 def report(directory: Path, records: int) -> None:
@@ -125,8 +125,7 @@ def report(directory: Path, records: int) -> None:
     )  # fmt: skip
     rows = []
     for what, words, goal in cases:
-        seconds, memory = measured(directory, *words)
-        rows.append((what, f"{seconds:.2f} s, {memory} MiB", goal))
+        rows.append((what, measured(directory, *words), goal))
     size = sum(path.stat().st_size for path in directory.glob("audit*.jsonl*"))
     index = (directory / "audit-index.sqlite").stat().st_size
     load = " ".join(f"{one:.1f}" for one in os.getloadavg())
