@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from reclaimerd.config.load import LoadedPolicy
 from reclaimerd.daemon import foreground as module
 from reclaimerd.daemon.foreground import ForegroundOptions, ForegroundReply
 from reclaimerd.errors import RecordError
 from reclaimerd.model.ledger import Ledger
+from reclaimerd.model.policy import Policy
 
 
 @dataclass(slots=True)
@@ -69,7 +71,7 @@ def end_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ending: Ending, meth
 
     monkeypatch.setattr(module, "start_workers", nothing)
     monkeypatch.setattr(module, "build", built)
-    monkeypatch.setattr(module, "load", lambda *_, **__: None)
+    monkeypatch.setattr(module, "load", lambda *_, **__: LoadedPolicy(Policy()))
     monkeypatch.setattr(module, "Service", service)
     monkeypatch.setattr(module, "_answered", answered)
     monkeypatch.setattr(module, "_before", before)
