@@ -9,7 +9,7 @@ import os
 import re
 import stat
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from reclaimerd.act.drain_body import request_bytes
@@ -27,6 +27,8 @@ class DrainFile:
 
     directory: Path
     write: Callable[[Path, bytes], Awaitable[None]]
+    earlier: Callable[[], str] = field(default=str, compare=False)
+    """Tells in which directory the request stands, which the policy may have changed since; "" for none."""
     name: str = "file"
 
     async def request(self, request: DrainRequest) -> TargetAnswer:
@@ -40,17 +42,21 @@ class DrainFile:
                 await self.write(path, request_bytes(request))
         except (OSError, ReclaimerdError) as error:
             return NotAsked(f"the drain request could not be written to {path}: {error}")
+        if standing not in (None, request.id):
+            return self._standing(standing, request)
+        if fault := await self._leave_earlier(path.name, request):
+            return fault
         if standing is None:
-            return Asked(f"drain request written to {path}")
+            return Asked(f"drain request written to {path}", str(self.directory))
         return self._standing(standing, request)
 
     async def withdraw(self, request: DrainRequest) -> TargetAnswer:
         """Remove the request's own file, and no other."""
         path = self._path(request)
+        if fault := await self._leave_earlier(path.name, request):
+            return fault
         try:
-            standing = await asyncio.to_thread(_request_in, self.directory, path.name)
-            if standing == request.id:
-                await asyncio.to_thread(_remove, self.directory, path.name)
+            standing = await asyncio.to_thread(_take_away, self.directory, path.name, request.id)
         except OSError as error:
             return NotAsked(f"{path} could not be removed: {error}")
         if standing is None:
@@ -70,14 +76,33 @@ class DrainFile:
         """Return the file that would be written."""
         return f"{self._path(request)}:\n{request_bytes(request).decode()}"
 
+    async def _leave_earlier(self, name: str, request: DrainRequest) -> NotAsked | None:
+        """Remove the request's own file from a directory that the policy has no more; return why not."""
+        earlier = self.earlier()
+        if earlier in ("", str(self.directory)):
+            return None
+        try:
+            await asyncio.to_thread(_take_away, Path(earlier), name, request.id)
+        except OSError as error:
+            return NotAsked(f"{earlier}/{name}, of an earlier policy, could not be removed: {error}")
+        return None
+
     def _path(self, request: DrainRequest) -> Path:
         return self.directory / f"{request.id}.json"
 
     def _standing(self, standing: str, request: DrainRequest) -> TargetAnswer:
         path = self._path(request)
         if standing == request.id:
-            return Asked(f"drain request stands in {path}")
+            return Asked(f"drain request stands in {path}", str(self.directory))
         return NotAsked(f"{path} is not this request's; move it away", lasting=True)
+
+
+def _take_away(directory: Path, name: str, own: str) -> str | None:
+    """Remove the file where it is this request's; return whose it was, as `_request_in`. Raises OSError."""
+    standing = _request_in(directory, name)
+    if standing == own:
+        _remove(directory, name)
+    return standing
 
 
 def _remove(directory: Path, name: str) -> None:

@@ -5,7 +5,8 @@ by the request's own note, and touches nothing else.
 """
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 from reclaimerd.act import kube_bodies as bodies
 from reclaimerd.act import kube_marks as marks
@@ -19,7 +20,7 @@ from reclaimerd.act.kube_order import (
 )
 from reclaimerd.model.drain import DrainRequest
 from reclaimerd.model.drain_policy import FleetSettings, KubernetesTarget, NodeMark
-from reclaimerd.model.drain_ports import NotAsked, SlotTaken, SlotWaits, TargetAnswer
+from reclaimerd.model.drain_ports import Asked, NotAsked, SlotTaken, SlotWaits, TargetAnswer
 
 _WRITER = f"?fieldManager={marks.WRITER}"
 _READ = "<as read>"
@@ -32,15 +33,22 @@ class DrainKubernetes:
     access: KubeAccess
     settings: KubernetesTarget = field(default_factory=KubernetesTarget)
     seconds: float = TARGET_SECONDS
+    earlier: Callable[[], str] = field(default=str, compare=False)
+    """Tells on which node the request stands, which the policy may have renamed since; "" for none."""
     name: str = "kubernetes"
 
     async def request(self, request: DrainRequest) -> TargetAnswer:
         """Set the marks of the policy once; an eviction that a budget refuses is tried again for a while."""
-        return await self._ask(KubeOp.REQUEST, request)
+        left = await self._leave_earlier(request)
+        if isinstance(left, NotAsked):
+            return left
+        answer = await self._ask(KubeOp.REQUEST, request)
+        return replace(answer, place=self.access.node) if isinstance(answer, Asked) else answer
 
     async def withdraw(self, request: DrainRequest) -> TargetAnswer:
         """Take back what this request set, and only that: another's cordon stays."""
-        return await self._ask(KubeOp.WITHDRAW, request)
+        left = await self._leave_earlier(request)
+        return left if isinstance(left, NotAsked) else await self._ask(KubeOp.WITHDRAW, request)
 
     async def status(self, request: DrainRequest) -> TargetAnswer:
         """Return whether this request's note stands, and which of its marks somebody took away."""
@@ -86,8 +94,20 @@ class DrainKubernetes:
         body = bodies.eviction_of(pod, bodies.EVICTION_VERSIONS[0])
         return [(f"POST /api/v1/namespaces/{namespace}/pods/{name}/eviction", "application/json", body)]
 
-    async def _ask(self, op: KubeOp, request: DrainRequest) -> TargetAnswer:
-        order = KubeOrder(op, self.access, request, self.seconds, self.settings, FleetSettings())
+    async def _leave_earlier(self, request: DrainRequest) -> TargetAnswer | None:
+        """Take this request's marks back from a node that the policy does not name any more."""
+        earlier = self.earlier()
+        if earlier in ("", self.access.node):
+            return None
+        for op in (KubeOp.WITHDRAW, KubeOp.RELEASE):
+            answer = await self._ask(op, request, earlier)
+            if isinstance(answer, NotAsked):
+                return answer
+        return None
+
+    async def _ask(self, op: KubeOp, request: DrainRequest, node: str = "") -> TargetAnswer:
+        access = replace(self.access, node=node) if node else self.access
+        order = KubeOrder(op, access, request, self.seconds, self.settings, FleetSettings())
         answer = await asked_of_child(order)
         match answer:
             case SlotTaken() | SlotWaits():

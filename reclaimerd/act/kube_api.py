@@ -75,14 +75,20 @@ class KubeApi:
         kind = _global("Node", "nodes").Status
         self.client.patch(kind, name, patch, patch_type=PatchType.STRATEGIC, field_manager=WRITER)
 
-    def create_event(self, event: Json) -> None:
-        """Write an event once: one of its name that stands already is enough."""
+    def create_event(self, event: Json) -> bool:
+        """Write an event once: one of its name that stands already is enough; false where none can be made.
+
+        A stuck pod keeps its namespace from ending, and there no event can be made any more.
+        """
         kind = _namespaced("", "v1", "Event", "events")
         try:
             self.client.create(kind(event), field_manager=WRITER)
         except ClusterRefusalError as error:
+            if _is_no_namespace(error):
+                return False
             if error.code != HTTPStatus.CONFLICT:
                 raise
+        return True
 
     def pod(self, namespace: str, name: str) -> Json | None:
         """Return a pod, None when there is none."""
@@ -145,6 +151,12 @@ def conversation(asked: KubeAccess, seconds: float) -> Iterator[KubeApi]:
     access = ClusterAccess(asked.credentials, seconds, _MOST_BYTES, account=Path(asked.account))
     with opened_cluster(access) as client:
         yield KubeApi(client)
+
+
+def _is_no_namespace(error: ClusterRefusalError) -> bool:
+    """Tell whether the namespace ends, or has ended (NamespaceLifecycle, the admission plugin's words)."""
+    ends = error.code == HTTPStatus.FORBIDDEN and error.said.endswith("because it is being terminated")
+    return ends or (error.code == HTTPStatus.NOT_FOUND and error.said.startswith("namespaces "))
 
 
 def _global(kind: str, plural: str) -> Any:  # noqa: ANN401  # a class that the library makes

@@ -23,7 +23,12 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 def pod_of(request: DrainRequest) -> tuple[str, str, str] | None:
     """Return the offending pod, None for one whose names no pod can have: they stand in paths."""
     pod = request.pod
-    return pod if pod is not None and all(map(_NAME.fullmatch, pod[:2])) else None
+    return pod if pod is not None and all(map(is_name, pod[:2])) else None
+
+
+def is_name(text: str) -> bool:
+    """Tell whether an object may be called that."""
+    return _NAME.fullmatch(text) is not None
 
 
 def digest_of(request: DrainRequest) -> str:

@@ -19,6 +19,8 @@ LABEL = "reclaimerd.io/drain"
 """Stands as long as either note does: a list by it finds every marked node, and no other."""
 TAINT = "reclaimerd.io/gpu-stuck"
 CONDITION = "GPUReclaimFailed"
+VERIFIED = "RebootedAndVerified"
+"""The condition's reason when a later boot has mended it."""
 WRITER = "reclaimerd"
 """Our name as the owner of fields (managedFields)."""
 _UNSCHEDULABLE = "f:unschedulable"
@@ -225,6 +227,14 @@ def condition_of(node: Json, request: DrainRequest) -> Json | None:
     ]  # fmt: skip
     ours = [one for one in found if one.get("status") == "True" and _names(one, request)]
     return ours[0] if ours else None
+
+
+def ended_by_boot(node: Json, request: DrainRequest) -> bool:
+    """Tell whether we said of this request that a boot had mended it: then it may be said to be bad again."""
+    return any(
+        one.get("type") == CONDITION and one.get("reason") == VERIFIED and _names(one, request)
+        for one in node.get("status", {}).get("conditions") or ()
+    )
 
 
 def _names(condition: Json, request: DrainRequest) -> bool:

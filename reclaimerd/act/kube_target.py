@@ -66,7 +66,7 @@ class KubeTarget:
 
     def verified(self) -> TargetAnswer:
         """End the condition of a node that was booted again and whose GPUs are well; the rest stays."""
-        if self._end_condition(self._node(), "RebootedAndVerified"):
+        if self._end_condition(self._node(), marks.VERIFIED):
             return Asked(f"node {self._name}: the condition is False now")
         return Asked(f"node {self._name} has no condition of ours that is True")
 
@@ -102,8 +102,11 @@ class KubeTarget:
     def _tell(self, note: RequestNote) -> RequestNote:
         """Set the condition and write the events, and note that it was done."""
         request = self.order.request
-        due = [mark for mark in _TOLD if mark in self.order.target.marks and not note.has(mark)]
-        if NodeMark.CONDITION in due:
+        wanted = [mark for mark in _TOLD if mark in self.order.target.marks]
+        due = [mark for mark in wanted if not note.has(mark)]
+        # Asked again in the boot that had ended it, a cause is seen anew.
+        again = NodeMark.CONDITION in wanted and marks.ended_by_boot(self._node(), request)
+        if NodeMark.CONDITION in due or again:
             self.api.patch_status(self._name, bodies.bad_condition(request))
         if NodeMark.EVENT in due:
             for event in bodies.events_of(request, self._name):

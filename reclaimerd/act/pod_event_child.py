@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import NoReturn
 
 from reclaimerd.act.kube_api import KubeApi, conversation
+from reclaimerd.act.kube_bodies import is_name
 from reclaimerd.act.kube_marks import WRITER, Json
 from reclaimerd.act.kube_order import KubeAnswer, answer_text
 from reclaimerd.act.pod_events import REASON, EventOrder
@@ -33,16 +34,20 @@ def answer_to(order: EventOrder) -> KubeAnswer:
     """Return what came of it; what goes wrong is an answer too."""
     try:
         with conversation(order.access, order.seconds) as api:
-            return _done(api, order)
+            return answer_of_cluster(api, order)
     except ReclaimerdError as error:
         return NotAsked(str(error))
 
 
-def _done(api: KubeApi, order: EventOrder) -> KubeAnswer:
+def answer_of_cluster(api: KubeApi, order: EventOrder) -> KubeAnswer:
+    """Make the event, on exactly this pod; raises ReclaimerdError."""
+    if not (is_name(order.namespace) and is_name(order.pod)):  # they stand in a path
+        return NotAsked("no pod can have that name")
     pod = api.pod(order.namespace, order.pod)
     if pod is None or pod.get("metadata", {}).get("uid") != order.uid:
         return NotAsked("the cluster has no such pod any more")
-    api.create_event(event_of(order))
+    if not api.create_event(event_of(order)):
+        return NotAsked("its namespace is ending, and no event can be made there")
     return Asked("the event stands")
 
 

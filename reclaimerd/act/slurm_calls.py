@@ -50,7 +50,8 @@ class SlurmCalls:
         here, there = self.place.started_at, found.started_at
         if here is not None and there is not None and abs(here - there) > SLACK_SECONDS:
             return NotAsked(
-                f"the controller knows another slurmd of the name {node}, not the one that runs here"
+                f"the controller knows another slurmd of the name {node}, not the one that runs here "
+                "(if it is this one, whose configuration was read again, restart slurmd)"
             )
         return found
 

@@ -40,8 +40,9 @@ def with_answers(drain: NodeDrain, answers: Mapping[str, TargetAnswer], now: flo
 
 def _answered(ask: Ask, answer: TargetAnswer, now: float) -> Ask:
     match answer:
-        case Asked(text=text):
-            return replace(ask, state=AskState.ASKED, text=text, at=now, retry_at=None)
+        case Asked(text=text, place=place):
+            asked = replace(ask, state=AskState.ASKED, text=text, at=now, retry_at=None)
+            return replace(asked, place=place or ask.place)
         case Foreign(text=text):
             return replace(ask, state=AskState.FOREIGN, text=text, at=now, retry_at=None)
         case NotAsked(text=text, lasting=lasting):

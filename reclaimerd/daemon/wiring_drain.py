@@ -104,14 +104,15 @@ class DrainHands:
         if policy.drain.file:
             named = policy.drain.directory
             directory = Path(named) if named else self._parts.paths.state_dir / "drain"
-            found.append(DrainFile(directory, self._write))
+            found.append(DrainFile(directory, self._write, lambda: self._earlier("file")))
         found += self._hooks(policy.drain)
         if policy.drain.slurm is not None:
             counted = policy.drain.fleet if policy.drain.fleet.arbiter is Arbiter.SLURM else None
             find = self._slurm_finder(policy.drain).find
             found.append(DrainSlurm(find, policy.drain.slurm, counted))
         if policy.drain.kubernetes is not None:
-            found.append(DrainKubernetes(kube_access(self._parts), policy.drain.kubernetes))
+            access, settings = kube_access(self._parts), policy.drain.kubernetes
+            found.append(DrainKubernetes(access, settings, earlier=lambda: self._earlier("kubernetes")))
         return {target.name: target for target in found}
 
     def _hooks(self, settings: DrainSettings) -> Iterator[DrainTargetPort]:
@@ -137,6 +138,12 @@ class DrainHands:
                 return KubernetesFleet(kube_access(self._parts), policy.drain.fleet)
             case _:
                 return NobodyCounts()
+
+    def _earlier(self, target: str) -> str:
+        """Return where a target has the request that stands, "" for nowhere: the policy may have changed."""
+        drain = self._parts.cycle().state.ledger.drain
+        asks = () if drain is None else drain.asks
+        return next((ask.place for ask in asks if ask.target == target), "")
 
     def _slurm_finder(self, settings: DrainSettings) -> SlurmFinder:
         simulate = self._parts.paths.simulate

@@ -49,6 +49,9 @@ def _checked(credentials: str, account: Path) -> "SingleConfig":
     if chosen is None or chosen.user is None:
         raise ReclaimerdError(f"{credentials}: its current context names no user")
     _refuse_server(credentials, chosen.cluster)
+    authority = chosen.cluster.certificate_auth
+    if authority and credentials != IN_CLUSTER:
+        _read_file(Path(chosen.abs_file(authority)))
     return chosen._replace(user=_bare_user(credentials, chosen, chosen.user))
 
 

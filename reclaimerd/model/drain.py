@@ -101,6 +101,8 @@ class Ask:
     tries: int = 0
     at: float | None = None
     retry_at: float | None = None
+    place: str = ""
+    """Where the target left it, as far as the policy may come to name another place meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,13 @@ from reclaimerd.model.drain import DrainRequest
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Our request stands at the target (asking again changes nothing), or was withdrawn as asked."""
+    """Our request stands at the target (asking again changes nothing), or was withdrawn as asked.
+
+    `place`: where it stands, for a target that the policy could send elsewhere before it is taken back.
+    """
 
     text: str
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)

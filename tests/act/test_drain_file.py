@@ -83,6 +83,37 @@ def test_taken_back_the_file_is_gone_and_no_other(tmp_path: Path) -> None:
     assert (tmp_path / "inc-1.json").read_bytes() == b"{}"
 
 
+def test_a_changed_directory_leaves_no_file_behind(tmp_path: Path) -> None:
+    """Taken back, or asked again, the file goes from where an earlier policy had it; no other file does."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.mkdir()
+    new.mkdir()
+    answer = _ask(old, PlainWriter(), a_request())
+    _ask(old, PlainWriter(), a_request("inc-2"))
+    assert isinstance(answer, Asked)
+    moved = DrainFile(new, PlainWriter(), lambda: answer.place)
+    assert asyncio.run(moved.request(a_request())) == Asked(
+        f"drain request written to {new}/inc-1.json", str(new)
+    )
+    assert [path.name for path in old.iterdir()] == ["inc-2.json"]
+    _ask(old, PlainWriter(), a_request())
+    assert isinstance(asyncio.run(moved.withdraw(a_request())), Asked)
+    assert [path.name for path in old.iterdir()] == ["inc-2.json"]
+    assert list(new.iterdir()) == []
+
+
+def test_a_file_of_an_earlier_directory_that_can_not_go_is_not_called_gone(tmp_path: Path) -> None:
+    """The text says which file; nothing is followed there."""
+    answer = _ask(tmp_path, PlainWriter(), a_request())
+    assert isinstance(answer, Asked)
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path)
+    back = asyncio.run(DrainFile(tmp_path / "new", PlainWriter(), lambda: str(link)).withdraw(a_request()))
+    assert isinstance(back, NotAsked)
+    assert f"{link}/inc-1.json, of an earlier policy" in back.text
+    assert (tmp_path / "inc-1.json").exists()
+
+
 def test_a_plan_is_the_file_byte_for_byte(tmp_path: Path) -> None:
     """What a dry run shows is what would be written, and nothing is."""
     plan = DrainFile(tmp_path, PlainWriter()).plan(a_request())

@@ -80,7 +80,7 @@ def test_every_mark_is_set_once_and_taken_back(rig: KubeRig) -> None:
     target = DrainKubernetes(rig.access(), replace(MARKS, marks=ALL[:4]))
     request = a_request(host=NODE, pod=("default", "train-0", "u-1"))
     answer = asyncio.run(target.request(request))
-    assert answer == Asked("node gpu-1: cordon, taint, condition, event set")
+    assert answer == Asked("node gpu-1: cordon, taint, condition, event set", NODE)
     node = rig.node()
     assert node["spec"]["unschedulable"] is True
     assert rig.taints()["reclaimerd.io/gpu-stuck"] == ("stuck_exit", "NoSchedule")
@@ -98,7 +98,7 @@ def test_every_mark_is_set_once_and_taken_back(rig: KubeRig) -> None:
     assert asyncio.run(target.request(request)) == answer
     assert rig.node()["metadata"]["resourceVersion"] == node["metadata"]["resourceVersion"]
     assert len(rig.events()) == 2
-    assert asyncio.run(target.status(request)) == answer
+    assert asyncio.run(target.status(request)) == replace(answer, place="")
 
     back = asyncio.run(target.withdraw(request))
     assert isinstance(back, Asked), back
@@ -174,6 +174,44 @@ def test_a_verified_boot_ends_the_condition_alone(rig: KubeRig) -> None:
     assert (rig.condition()["status"], rig.condition()["reason"]) == ("False", "RebootedAndVerified")
     assert rig.node()["spec"]["unschedulable"] is True
     assert "reclaimerd.io/gpu-stuck" in rig.taints()
+
+
+def test_a_gpu_that_is_stuck_again_in_that_boot_is_told_again(rig: KubeRig) -> None:
+    """Its condition must not go on to say that the boot mended it; one that a person ended stays ended."""
+    asked(rig)
+    rig.do(KubeOp.VERIFIED)
+    asked(rig)
+    assert (rig.condition()["status"], rig.condition()["reason"]) == ("True", "StuckExit")
+    theirs = rig.condition() | {"status": "False", "reason": "SeenByAnn"}
+    rig.server.call("PATCH", f"/api/v1/nodes/{NODE}/status", {"status": {"conditions": [theirs]}})
+    asked(rig)
+    assert rig.condition()["reason"] == "SeenByAnn"
+
+
+def test_marks_on_a_node_that_the_policy_named_before_are_taken_back(rig: KubeRig) -> None:
+    """Its place in the fleet too; another request's marks there stay, and an unknown name ends nothing."""
+    request = a_request(host=NODE, pod=None)
+    rig.do(KubeOp.TAKE, request=request)
+    answer = asyncio.run(DrainKubernetes(rig.access(), MARKS).request(request))
+    assert isinstance(answer, Asked)
+    renamed = DrainKubernetes(rig.access("gpu-typo"), MARKS, earlier=lambda: answer.place)
+    other = a_request("inc-2", host=NODE, pod=None)
+    asyncio.run(renamed.withdraw(other))
+    assert rig.node()["spec"]["unschedulable"] is True
+    assert isinstance(asyncio.run(renamed.withdraw(request)), Asked)
+    assert "unschedulable" not in rig.node()["spec"]
+    assert "annotations" not in rig.node()["metadata"]
+
+
+def test_a_pod_whose_namespace_is_ending_stops_no_mark(rig: KubeRig) -> None:
+    """A stuck pod keeps it from ending, and no event can be made there: the rest is done all the same."""
+    rig.server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ending"}})
+    rig.server.call("DELETE", "/api/v1/namespaces/ending")
+    for namespace in ("ending", "gone"):
+        request = a_request(f"inc-{namespace}", host=NODE, pod=(namespace, "train-0", "u-1"))
+        assert "condition, event" in asked(rig, request=request)
+        assert rig.events(namespace) == []
+        rig.do(KubeOp.WITHDRAW, request=request)
 
 
 def test_a_second_writer_costs_nothing(rig: KubeRig) -> None:

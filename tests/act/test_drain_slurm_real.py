@@ -163,7 +163,8 @@ def test_another_cluster_with_our_nodes_name_is_left_alone(real: Slurm, place: S
     stale = replace(place, started_at=time.time() - 4000.0)
     found = asyncio.run(target_of(stale).request(REQUEST))
     assert found == NotAsked(
-        "the controller knows another slurmd of the name gpu01, not the one that runs here"
+        "the controller knows another slurmd of the name gpu01, not the one that runs here "
+        "(if it is this one, whose configuration was read again, restart slurmd)"
     )
     assert stands(real) == ("idle", "")
     ours = replace(place, started_at=time.time())

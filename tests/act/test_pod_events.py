@@ -3,13 +3,15 @@
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from reclaimerd.act import pod_event_child
 from reclaimerd.act.kube_order import KubeAccess
-from reclaimerd.act.pod_events import REASON, PodEvents
+from reclaimerd.act.pod_events import REASON, EventOrder, PodEvents
 from reclaimerd.act.warn import Notice, NotTold, Told
+from reclaimerd.model.drain_ports import NotAsked
 from reclaimerd.model.incident import Stage
 from reclaimerd.model.process import Workload, WorkloadKind, WorkloadNames
 from reclaimerd.model.step import OwnerWarning
@@ -45,6 +47,18 @@ def test_a_pod_that_is_not_known_whole_gets_none(names: WorkloadNames | None) ->
     assert "not known by namespace, name and uid" in told.text
 
 
+@pytest.mark.parametrize(
+    ("namespace", "pod"), [("..", "train-0"), ("ml", "../../nodes/gpu-2"), ("ml", "a?b")]
+)
+def test_a_name_that_no_pod_has_is_not_put_into_a_path(namespace: str, pod: str) -> None:
+    """The names are a runtime's record of labels, which whoever started the container may have written."""
+    access = KubeAccess("/nowhere/kubeconfig", NODE, BOOT)
+    order = EventOrder(access, namespace, pod, "u", "inc-1-41", "text", 0.0)
+    assert pod_event_child.answer_of_cluster(cast("Any", None), order) == NotAsked(
+        "no pod can have that name"
+    )
+
+
 def test_without_credentials_nobody_is_asked() -> None:
     """The shipped policy asks no cluster."""
     names = WorkloadNames(namespace="ml", pod="train-0", pod_uid="u")
@@ -70,12 +84,12 @@ def a_real_cluster() -> Iterator[KubeRig]:
         yield rig
 
 
-def a_pod(rig: KubeRig) -> WorkloadNames:
+def a_pod(rig: KubeRig, namespace: str = "default") -> WorkloadNames:
     """Make a pod, and return its names."""
     spec = {"containers": [{"name": "main", "image": "x"}], "nodeName": NODE}
-    about = {"name": "train-0", "namespace": "default"}
+    about = {"name": "train-0", "namespace": namespace}
     made = rig.server.apply({"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec})
-    return WorkloadNames(namespace="default", pod="train-0", pod_uid=made["metadata"]["uid"])
+    return WorkloadNames(namespace=namespace, pod="train-0", pod_uid=made["metadata"]["uid"])
 
 
 def events(rig: KubeRig) -> list[dict[str, Any]]:
@@ -100,3 +114,11 @@ class TestRealCluster:
         told = asyncio.run(warner.warn(a_notice(replace(names, pod_uid="another"))))
         assert told == NotTold("default/train-0: the cluster has no such pod any more")
         assert len(events(rig)) == 1
+
+    def test_where_no_event_can_be_made_nothing_is_delivered(self, rig: KubeRig) -> None:
+        """A namespace that is ending: a warning that nobody can see must let no step follow."""
+        rig.server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ending"}})
+        names = a_pod(rig, "ending")
+        rig.server.call("DELETE", "/api/v1/namespaces/ending")
+        told = asyncio.run(PodEvents(rig.access).warn(a_notice(names)))
+        assert told == NotTold("ending/train-0: its namespace is ending, and no event can be made there")

@@ -83,6 +83,19 @@ def test_a_file_that_somebody_else_could_change_is_refused(tmp_path: Path) -> No
     assert "everybody may read" in refusal(written(tmp_path, {"tokenFile": "t"}))
 
 
+def test_an_authority_that_somebody_else_could_change_is_refused(tmp_path: Path) -> None:
+    """Whoever writes that file vouches for a cluster of their own; one of root's is taken."""
+    authority = tmp_path / "ca.crt"
+    authority.write_text("cert")
+    authority.chmod(0o644)
+    path = written(tmp_path, {"token": "abc"}, **{"certificate-authority": "ca.crt"})
+    assert read_credentials(str(path)).cluster.certificate_auth == "ca.crt"
+    authority.chmod(0o666)
+    assert f"{authority} can be written" in refusal(path)
+    os.chown(authority, 1000, -1)
+    assert "belongs to uid 1000" in refusal(path)
+
+
 @pytest.mark.parametrize(
     ("user", "cluster", "why"),
     [
