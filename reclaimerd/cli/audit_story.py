@@ -50,7 +50,7 @@ def _target_lines(target: Json) -> Iterator[str]:
     workload = table(target, "workload")
     if workload.get("name"):
         yield f"workload  {workload.get('kind')} {workload.get('name')}"
-    held = dict(pair for pair in target.get("held_bytes") or [] if isinstance(pair, list) and len(pair) == 2)  # noqa: PLR2004 - GPU and bytes
+    held = dict(_of_gpus(target, "held_bytes"))
     for gpu in words(target, "gpus"):
         yield f"GPU       {gpu}, held {size_text(held.get(gpu))}"
 
@@ -118,6 +118,14 @@ def _end_lines(ended: Json | None) -> Iterator[str]:
     proof = table(ended, "proof")
     if proof:
         yield f"proof: {proof.get('kind')}: {proof.get('text')}"
-    for pair in proof.get("residual_bytes") or []:
-        if isinstance(pair, list) and len(pair) == 2:  # noqa: PLR2004 - GPU and bytes
-            yield f"  left on {pair[0]}: {size_text(pair[1])}"
+    for gpu, size in _of_gpus(proof, "residual_bytes"):
+        yield f"  left on {gpu}: {size_text(size)}"
+
+
+def _of_gpus(record: Json, key: str) -> Iterator[tuple[str, object]]:
+    """Yield the GPUs of a list of pairs, each with its figure; what has another form is passed over."""
+    value = record.get(key)
+    for pair in value if isinstance(value, list) else ():
+        match pair:
+            case [str(gpu), figure]:
+                yield gpu, figure

@@ -4,6 +4,7 @@ A caller in another PID or user namespace, or in a container's cgroup, has no ro
 container's root with /run mounted shows uid 0. Which group means what is looked up by `daemon.groups`.
 """
 
+import errno
 import os
 import select
 import socket
@@ -44,13 +45,15 @@ _RIGHT_OF = {Role.OPERATOR: ActorRole.OPERATOR, Role.ADMIN: ActorRole.ADMIN}
 class Peer:
     """The process at the other end of the control socket, as it was when it connected.
 
-    `pidfd` is None where the kernel has none to give (before Linux 6.5); who made the peer closes it.
+    `pidfd` is None where the kernel has none to give; who made the peer closes it. `gone`: it had ended
+    before we asked for one, so its pid may be anybody's.
     """
 
     pid: int
     uid: int
     groups: frozenset[int]
     pidfd: int | None = field(default=None, compare=False)
+    gone: bool = field(default=False, compare=False)
 
     def close(self) -> None:
         """Let go of the pidfd."""
@@ -91,11 +94,21 @@ def read_peer(connection: socket.socket) -> Peer:
     except OSError:
         raw = b""
     groups = struct.unpack(f"{len(raw) // 4}I", raw)
+    pidfd, gone = _pidfd_of(connection, pid)
+    return Peer(pid, uid & 0xFFFFFFFF, frozenset((gid, *groups)), pidfd, gone)
+
+
+def _pidfd_of(connection: socket.socket, pid: int) -> tuple[int | None, bool]:
+    """Return a pidfd of the peer, and whether it has ended already."""
     try:
-        pidfd = connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
-    except OSError:
-        pidfd = None
-    return Peer(pid, uid & 0xFFFFFFFF, frozenset((gid, *groups)), pidfd)
+        return connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD), False
+    except OSError as error:
+        if error.errno in (errno.ESRCH, errno.EINVAL):  # pidfd_prepare (kernel/fork.c): it was reaped
+            return None, True
+    try:  # Before Linux 6.5: by its number, which is held from here on.
+        return os.pidfd_open(pid), False
+    except OSError as error:
+        return None, error.errno == errno.ESRCH
 
 
 async def caller_of(peer: Peer, procfs: Probe, rights: Rights) -> Caller:
@@ -143,7 +156,7 @@ def _actor_of(peer: Peer, part: dict[str, object], role: Role) -> Actor:
 
 def _has_ended(peer: Peer) -> bool:
     """Tell whether the process that connected is gone; False where the kernel can't tell."""
-    return peer.pidfd is not None and bool(select.select([peer.pidfd], [], [], 0)[0])
+    return peer.gone or (peer.pidfd is not None and bool(select.select([peer.pidfd], [], [], 0)[0]))
 
 
 def login_name(uid: int, loginuid: int | None) -> str:

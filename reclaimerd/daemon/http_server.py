@@ -177,6 +177,9 @@ class HttpServer:
             if not coming.done() and http.their_http_version == b"1.1":
                 await _send(http, writer, h11.InformationalResponse(status_code=102, headers=[]))
             return await coming
+        except (OSError, TimeoutError):  # who asked went away: a pause is not left durable and not in force
+            await asyncio.wait((coming,))
+            raise
         finally:
             coming.cancel()
 
@@ -282,10 +285,11 @@ async def _next_line(lines: AsyncGenerator[Body, None], gone: "asyncio.Future[No
 
 
 async def _until_gone(reader: asyncio.StreamReader) -> None:
-    """Return when the peer ended its side; what it still sends is no call of ours."""
+    """Return when the peer ended its side, or floods us: what it still sends is no call of ours."""
+    left = MOST_BODY_BYTES
     with suppress(OSError):
-        while await reader.read(65536):
-            pass
+        while left > 0 and (piece := await reader.read(_READ_BYTES)):
+            left -= len(piece)
 
 
 async def _send(http: h11.Connection, writer: asyncio.StreamWriter, event: h11.Event) -> None:

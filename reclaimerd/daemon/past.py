@@ -1,7 +1,16 @@
-"""Read what was: incidents from the store, their story from the audit. Blocks on the disk."""
+"""Read what was: incidents from the store, their story from the audit. Blocks on the disk.
 
+So it is read in a thread of its own, never in the recorder's: there a viewer's question about a long log
+would make a record late, and nothing is done without a record.
+"""
+
+import asyncio
 import json
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
+from threading import Thread
+from typing import Any, TypeVar
 
 from reclaimerd.daemon.rows import Json
 from reclaimerd.daemon.views import incident_row
@@ -11,6 +20,47 @@ from reclaimerd.model.identity import IncidentId
 from reclaimerd.model.incident import ActorKind, Incident
 from reclaimerd.record.audit_read import read_records
 from reclaimerd.record.store import STORE_NAME, Store, Stored
+
+T = TypeVar("T")
+READING_SECONDS = 30.0
+"""How long one question waits, with those before it."""
+
+
+class Reader:
+    """Answers one question at a time, in a thread; one that hangs is left alone, none beside it."""
+
+    __slots__ = ("_last", "_turn")
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._last: Future[Any] | None = None
+
+    async def read(self, work: Callable[[], T], what: str) -> T:
+        """Return what `work` returns. Raises RecordError when it takes too long, or an earlier one does."""
+        try:
+            async with asyncio.timeout(READING_SECONDS), self._turn:
+                return await self._read(work, what)
+        except TimeoutError:
+            why = f"record: {what} took longer than {READING_SECONDS:g} s"
+            raise RecordError(why, "ask again later, or look at the disk") from None
+
+    async def _read(self, work: Callable[[], T], what: str) -> T:
+        if self._last is not None and not self._last.done():
+            raise RecordError(
+                f"record: {what} waits for an earlier reading", "look at the disk and its mount"
+            )
+        future: Future[T] = Future()
+        future.set_running_or_notify_cancel()  # Whoever stops waiting does not stop the thread.
+        self._last = future
+        Thread(target=_fulfil, args=(work, future), name="reading", daemon=True).start()
+        return await asyncio.wrap_future(future)
+
+
+def _fulfil(work: Callable[[], T], future: "Future[T]") -> None:
+    try:
+        future.set_result(work())
+    except Exception as error:  # noqa: BLE001  # whoever asked gets it, and judges it
+        future.set_exception(error)
 
 
 def read_incidents(state_dir: Path, limit: int) -> list[Json]:

@@ -23,6 +23,7 @@ from reclaimerd.daemon.following import resumed
 from reclaimerd.daemon.notify import notify, watchdog_seconds
 from reclaimerd.daemon.opening import Moment, Order
 from reclaimerd.daemon.pacing import Pacing
+from reclaimerd.daemon.past import Reader
 from reclaimerd.daemon.rows import Json
 from reclaimerd.daemon.views import status_sentence
 from reclaimerd.errors import CorruptStoreError, ReclaimerdError, RecordError, UnsuitableHostError
@@ -64,6 +65,7 @@ class Service:
     _head: object = None
     _ready: bool = False
     _auto: AutoEvidence | None = None
+    _reader: Reader = field(default_factory=Reader)
 
     @property
     def cycle(self) -> Cycle:
@@ -163,10 +165,8 @@ class Service:
         return ()
 
     async def off_loop(self, work: Callable[[], T], what: str) -> T:
-        """Run blocking work in the recorder's thread, within its limit."""
-        if self.engine.recorder is None:
-            return await asyncio.to_thread(work)
-        return await self.engine.recorder.off_loop(work, what)
+        """Read what was in a thread of its own, where no record waits for it. Raises RecordError."""
+        return await self._reader.read(work, what)
 
     def facts(self) -> Json:
         """Return what only the service knows, for `status`."""

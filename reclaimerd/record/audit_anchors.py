@@ -23,7 +23,8 @@ _MOST_LINE_BYTES = 4096
 _MODE = 0o640
 _CLOSE_SECONDS = 1.0
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
-_LOGGED = re.compile(rb"\bseq=(\d{1,18}) hash=([0-9a-f]{64})(?![0-9a-f])")
+_LOGGED = re.compile(rb"\baudit_head seq=(\d{1,18}) hash=([0-9a-f]{64})\s*\Z")
+"""To the line's end: a caller's own words (`--reason`) stand in quotes, and so never end one."""
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 

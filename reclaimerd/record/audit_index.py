@@ -165,7 +165,7 @@ class AuditIndex:
 
     def _columns(self, record: dict[str, Any]) -> tuple[Any, ...]:
         at, uid, *words = keys_of(record)
-        return (at, uid, *(self._word(number, str(word)) for number, word in enumerate(words)))
+        return (at, uid, *(self._word(number, _storable(str(word))) for number, word in enumerate(words)))
 
     def _word(self, what: int, text: str) -> int:
         """Return the number of a word, which it gets when it is new."""
@@ -223,11 +223,16 @@ def index_error(path: Path, error: sqlite3.Error) -> RecordError:
     )
 
 
+def _storable(text: str) -> str:
+    """Return a word as SQLite takes it: JSON, and a shell's argument, may hold half a surrogate pair."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def _condition(word: str, wanted: Filter) -> tuple[str, tuple[str, ...]]:
     """Return how SQL finds the words of one field: as `Filter.takes_word` does, which is slow for many."""
     match word:
         case "kind" | "incident" | "action":
-            return "text = ?", (str(getattr(wanted, word)),)
+            return "text = ?", (_storable(str(getattr(wanted, word))),)
         case "pids":
             return "instr(text, ?) AND takes(what, text)", (str(wanted.pid),)
         case _:

@@ -95,8 +95,8 @@ class Statistics:
         if "uid" in target:
             yield self._tally("user", str(target["uid"]))
         named = target.get("gpus")
-        for gpu in dict.fromkeys(named) if isinstance(named, list) else ():
-            yield self._tally("gpu", str(gpu))
+        for gpu in dict.fromkeys(map(str, named)) if isinstance(named, list) else ():
+            yield self._tally("gpu", gpu)
         yield self._tally("day", word_of(record, "at")[:10])
 
     def _tally(self, grouping: str, name: str) -> Tally:

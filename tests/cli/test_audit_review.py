@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from reclaimerd.cli.audit_story import story_lines
 from reclaimerd.cli.main import run
 from reclaimerd.host.proc_text import printable
 from reclaimerd.model.audit_record import AuditEntry, RecordKind
@@ -75,6 +76,16 @@ def test_each_filter_narrows_the_list(
     assert found == sorted(found)
 
 
+@pytest.mark.parametrize("option", ["--kind", "--incident", "--action", "--actor", "--gpu", "--text"])
+def test_a_word_that_is_no_text_is_looked_for_and_not_found(
+    log: Log, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    """A byte of another encoding, as a shell gives it, with an index as without one."""
+    assert call(log, "index") == 0
+    assert call(log, "list", option, "\udcff") == 0
+    assert capsys.readouterr().out.endswith("no records\n")
+
+
 def test_the_newest_or_the_oldest(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
     """A limit takes the newest; --oldest the first ones."""
     assert listed(log, capsys, "--rule", "leak", "--oldest", "--limit", "2") == [1, 2]
@@ -130,6 +141,20 @@ def test_a_story_without_an_end_says_so(tmp_path: Path, capsys: pytest.CaptureFi
     log.put(log.lines()[:2])
     assert call(log, "show", "inc-1") == 0
     assert "no end on record" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "value", [7, True, 1.5, "x", {}, [3], [[]], [[1, 2]], [[[], 1]], [[{}, 1], [GPU_A, "x"]]]
+)
+def test_a_forged_record_is_told_as_far_as_it_has_our_form(value: object) -> None:
+    """The story of a log that somebody else wrote breaks off nowhere."""
+    record = {
+        "kind": "incident_ended", "end": "reclaimed", "proof": {"kind": "exclusive", "residual_bytes": value},
+        "target": {"gpus": [GPU_A], "held_bytes": value},
+    }  # fmt: skip
+    told = "\n".join(story_lines("inc-1", [record]))
+    assert f"{GPU_A}, held unknown" in told
+    assert "proof: exclusive" in told
 
 
 def test_an_unknown_incident_is_exit_6(log: Log, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,17 +1,23 @@
 """Who may call: real peers with other uids, groups and namespaces on the daemon's own socket."""
 
+import asyncio
+import errno
 import json
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from reclaimerd.daemon.access import local_user_name, read_peer
+from reclaimerd.daemon import access
+from reclaimerd.daemon.access import Rights, Role, caller_of, local_user_name, read_peer
 from reclaimerd.daemon.groups import group_id
+from reclaimerd.observe.probe import Answered, Probe
 from tests.e2e.rig import GPU_A, Rig, is_alive, simulated_host
 from tests.rigs.simulated import wait_until
 
@@ -124,6 +130,60 @@ def test_the_peer_of_a_socket_is_the_kernel_s_word() -> None:
         peer = read_peer(ours)
     assert (peer.pid, peer.uid) == (os.getpid(), os.getuid())
     assert peer.groups == frozenset((os.getgid(), *os.getgroups()))
+
+
+@dataclass(frozen=True, slots=True)
+class Older:
+    """An accepted connection under a kernel that gives no pidfd of a peer, and says why."""
+
+    channel: socket.socket
+    number: int
+
+    def getsockopt(self, level: int, option: int, *size: int) -> int | bytes:
+        """Answer as the real one does all but that."""
+        if option == access.SO_PEERPIDFD:
+            raise OSError(self.number, os.strerror(self.number))
+        return self.channel.getsockopt(level, option, *size)
+
+
+class OnTheHost:
+    """Whoever has that pid now is the host's own."""
+
+    async def ask(self, _op: str, _args: object) -> Answered:
+        """Find nothing strange."""
+        return Answered(({"stranger": "", "loginuid": None, "comm": "cat"},), 0.0, 0.0)
+
+
+def role_under(number: int, path: Path, *, ends: str) -> Role:
+    """Return the role of a caller with our own uid that ends `before` it is looked at, `after`, or never."""
+    code = "import socket, sys; c = socket.socket(socket.AF_UNIX); c.connect(sys.argv[1]); sys.stdin.read()"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen(1)
+        listener.settimeout(20)
+        argv = [sys.executable, "-I", "-S", "-c", code, str(path)]
+        with subprocess.Popen(argv, stdin=subprocess.PIPE) as child:
+            channel, _ = listener.accept()
+            with channel:
+                if ends == "before":
+                    child.communicate(timeout=20)
+                peer = read_peer(cast("socket.socket", Older(channel, number)))
+                if ends == "after":
+                    child.communicate(timeout=20)
+                caller = asyncio.run(caller_of(peer, cast("Probe", OnTheHost()), Rights()))
+                peer.close()
+    return caller.role
+
+
+@pytest.mark.process
+def test_who_ended_since_it_connected_is_nobody_on_any_kernel(tmp_path: Path) -> None:
+    """Its pid may be another's by now: a container's root would pass for a process of the host's."""
+    older = errno.ENOPROTOOPT  # before Linux 6.5
+    assert role_under(older, tmp_path / "a", ends="never") is Role.ADMIN
+    assert role_under(older, tmp_path / "b", ends="before") is Role.NONE
+    assert role_under(older, tmp_path / "c", ends="after") is Role.NONE
+    for number in (errno.EINVAL, errno.ESRCH):  # up to 6.15, of one that was reaped; its pid lives again here
+        assert role_under(number, tmp_path / str(number), ends="never") is Role.NONE
 
 
 @pytest.mark.root

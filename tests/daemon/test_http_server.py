@@ -8,7 +8,7 @@ import stat
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,6 +52,7 @@ class Served:
                 return Answer(200, {}, lines=three())
             case "/slow":
                 await asyncio.sleep(0.5)
+                self.closed.append("slow")
                 return Answer(200, {"slow": True})
             case "/long":
                 return Answer(200, {"long": "x" * LONG_BYTES})
@@ -316,6 +317,30 @@ def test_a_stream_whose_reader_hangs_up_ends_at_once(server: Served) -> None:
         read_through(channel, b"accepted")
         assert server.closed == []
     wait_until(lambda: server.closed == ["stream"])
+    assert server.works()
+
+
+def test_a_stream_whose_reader_floods_us_is_cut(server: Served) -> None:
+    """What is sent after the request is read for its end alone, and only so much of it."""
+    with server.connect() as channel:
+        channel.sendall(get("/stream"))
+        read_through(channel, b"accepted")
+        with suppress(OSError):
+            channel.sendall(b"x" * LONG_BYTES)
+        wait_until(lambda: server.closed == ["stream"])
+    assert server.works()
+
+
+def test_a_call_is_finished_though_its_caller_went_away(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of one would be a pause on record and not in force, or a policy in force and not on record."""
+    monkeypatch.setattr(http_server, "WORKING_SECONDS", 0.05)
+    channel = server.connect()
+    channel.sendall(get("/slow"))
+    wait_until(lambda: len(server.calls) == 1)
+    channel.close()
+    wait_until(lambda: server.closed == ["slow"])
     assert server.works()
 
 

@@ -114,7 +114,11 @@ def test_lines_of_the_daemons_log_are_anchors_too(tmp_path: Path) -> None:
         "Nov 30 14:00:00 gpu-1 reclaimerd[7]: pass_slow seconds=3.2",
         f"Nov 30 14:00:00 gpu-1 reclaimerd[7]: audit_head seq=812 hash={DIGEST}",
         json.dumps({"level": "info", "event": "audit_head", "seq": 900, "hash": DIGEST}),
-        '{"seq": 901, "hash": "short"}', "[]", '{"seq": "902", "hash": 7}', "", f"seq=9 hash={DIGEST}ff",
+        '{"seq": 901, "hash": "short"}', "[]", '{"seq": "902", "hash": 7}', "",
+        f"audit_head seq=9 hash={DIGEST}ff",
+        f'reclaimerd[7]: incident_opened reason="audit_head seq=999 hash={DIGEST}"',
+        json.dumps({"event": "paused", "reason": f"audit_head seq=998 hash={DIGEST}"}),
+        f"reclaimerd[7]: paused reason=seq=997 hash={DIGEST}",
     ]  # fmt: skip
     (tmp_path / "a").write_text("\n".join(lines))
     assert read_anchors(tmp_path / "a") == {812: DIGEST, 900: DIGEST}

@@ -87,4 +87,5 @@ def test_rubbish_is_counted_by_what_it_says_and_raises_nothing() -> None:
         {"kind": "outcome", "outcome": [], "actor": 3, "target": {"gpus": "x", "uid": None}, "at": None}
     )
     found.take({"kind": 7})
+    found.take({"kind": "outcome", "target": {"gpus": [[], {}, 3, GPU_A]}})
     assert found.total.acts == 0
