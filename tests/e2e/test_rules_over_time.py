@@ -48,9 +48,13 @@ def test_a_leak_is_found_and_a_large_steady_neighbour_is_not() -> None:
         assert "MiB/s over 8 s" in reason
 
 
+WARNED: dict[str, Table] = {"warn": {"hook": "/usr/bin/true", "terminals": False}}
+"""Whoever is idle is warned first: here by a program that takes every warning."""
+
+
 def test_an_idle_holder_is_found_and_a_busy_one_is_not() -> None:
     """The one that holds memory and does nothing goes; one at work lives, and so does one that is stopped."""
-    with simulated_host(timed("idle", idle=5, window=WINDOW)) as rig:
+    with simulated_host(timed("idle", idle=5, window=WINDOW, warn_before="1s"), tables=WARNED) as rig:
         rig.start_daemon()
         busy = rig.launch("--sm", "40")
         stopped = rig.launch("--stop-self")
@@ -64,7 +68,7 @@ def test_an_idle_holder_is_found_and_a_busy_one_is_not() -> None:
 
 def test_nobody_is_idle_where_the_driver_tells_no_shares() -> None:
     """Without the driver's samples an idle rule touches nobody, and says that it can't know."""
-    with simulated_host(timed("idle", idle=5, window=WINDOW)) as rig:
+    with simulated_host(timed("idle", idle=5, window=WINDOW, warn_before="1s"), tables=WARNED) as rig:
         rig.fail_calls(GPU_A, samples="not supported")
         rig.start_daemon()
         pid, _ = rig.recorder()
