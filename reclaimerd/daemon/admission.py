@@ -9,6 +9,7 @@ from reclaimerd.daemon.drains import is_drain, is_leaving, under_way, with_reque
 from reclaimerd.daemon.opening import Moment, new_attempt_id
 from reclaimerd.daemon.resets import is_reset, run_of
 from reclaimerd.judge.budgets import breaker_trip, spends_of
+from reclaimerd.judge.drain_steps import may_join
 from reclaimerd.judge.endings import drain_reason_of, handed_over, recipient_of, second_look_at, withdrawn
 from reclaimerd.judge.evaluate import effective_mode, rule_named
 from reclaimerd.judge.gate_context import GateContext, NewlyDue, workload_key
@@ -189,6 +190,9 @@ def _intend(permit: Permit, incident: Incident, context: GateContext, round_: _R
     ledger = replace(ledger, spends=ledger.spends + spends, resets=ledger.resets + runs)
     if is_drain(permit) and context.drain_reason is not None:
         request = request_of(incident, context.drain_reason, context.snapshot, context.host, round_.now)
+        if ledger.drain is not None and may_join(ledger.drain):
+            text = f"incident {incident.id} joins: {request.reason}"
+            round_.draft.note(entries.of_drain(ledger.drain, text))
         ledger = with_request(ledger, request, context.drain_targets, context.snapshot.boot_id)
     round_.draft.put_ledger(ledger)
     incident = replace(with_intent(incident, attempt), last_refusal="")

@@ -146,6 +146,8 @@ def test_a_second_incident_joins_and_spends_nothing() -> None:
     assert ends(rig) == ["handed_over to scheduler"] * 2
     assert len(rig.target.asked) == 1
     assert len(the_drain(rig).joined) == 2
+    texts = [entry.reason for entry in rig.recorder.of_kind(RecordKind.DRAIN_STEP)]
+    assert len([text for text in texts if " joins: pid " in text]) == 1
     spends = [one.kind for one in rig.cycle.state.ledger.spends]
     assert spends.count(SpendKind.DRAIN) == 1
     assert spends.count(SpendKind.CAUSE) == 1
