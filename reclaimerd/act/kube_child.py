@@ -4,19 +4,16 @@ The HTTP client, TLS and the look-up of names may hang, and end with this proces
 prints one answer.
 """
 
-import os
-import sys
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import NoReturn
 
 from reclaimerd.act.kube_api import conversation
 from reclaimerd.act.kube_fleet import KubeFleet
-from reclaimerd.act.kube_order import KubeAnswer, KubeOp, KubeOrder, answer_text
+from reclaimerd.act.kube_order import KubeAnswer, KubeOp, KubeOrder, answer_one
 from reclaimerd.act.kube_target import KubeTarget
 from reclaimerd.errors import ReclaimerdError
 from reclaimerd.host.kube_client import ClusterRefusalError
-from reclaimerd.host.wire import Decoder
 from reclaimerd.model.drain_ports import NotAsked, SlotWaits
 
 _MENDS: Mapping[int, str] = {
@@ -32,10 +29,7 @@ _MENDS: Mapping[int, str] = {
 
 def main() -> NoReturn:
     """Read the order, do it, and print the answer as one JSON object."""
-    order: KubeOrder = Decoder(KubeOrder).decode(sys.stdin.read())
-    print(answer_text(answer_to(order)), flush=True)  # noqa: T201 - the parent reads it
-    # A look-up of a name that hangs must not hold up the end.
-    os._exit(0)
+    answer_one(KubeOrder, answer_to)
 
 
 def answer_to(order: KubeOrder) -> KubeAnswer:

@@ -4,16 +4,20 @@ The HTTP client lives and dies with the child; nothing of it is imported here.
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NoReturn, TypeVar
 
 from reclaimerd.host.child import Overran, run_bounded
-from reclaimerd.host.wire import to_json
+from reclaimerd.host.wire import Decoder, to_json
 from reclaimerd.model.drain import DrainRequest
 from reclaimerd.model.drain_policy import FleetSettings, KubernetesTarget
 from reclaimerd.model.drain_ports import Asked, Foreign, NotAsked, SlotTaken, SlotWaits
+
+T = TypeVar("T")
 
 TARGET_SECONDS = 20.0
 """For the some ten calls of one request: each takes 5 ms of an API server that is well."""
@@ -69,6 +73,14 @@ def answer_text(answer: KubeAnswer) -> str:
     """Return an answer as the parent reads it."""
     lasting = isinstance(answer, NotAsked) and answer.lasting
     return json.dumps({"kind": type(answer).__name__, "text": answer.text, "lasting": lasting})
+
+
+def answer_one(kind: type[T], answer_to: Callable[[T], KubeAnswer]) -> NoReturn:
+    """Read one order of this kind, print the answer to it, and end: what a child of ours does."""
+    order: T = Decoder(kind).decode(sys.stdin.read())
+    print(answer_text(answer_to(order)), flush=True)  # noqa: T201 - the parent reads it
+    # A look-up of a name that hangs must not hold up the end.
+    os._exit(0)
 
 
 async def asked_of_child(order: KubeOrder) -> KubeAnswer:

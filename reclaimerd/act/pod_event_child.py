@@ -4,18 +4,15 @@ It reads the pod first, since one of its name that came later is another's, and 
 """
 
 import hashlib
-import os
-import sys
 from datetime import UTC, datetime
 from typing import NoReturn
 
 from reclaimerd.act.kube_api import KubeApi, conversation
 from reclaimerd.act.kube_bodies import is_name
 from reclaimerd.act.kube_marks import WRITER, Json
-from reclaimerd.act.kube_order import KubeAnswer, answer_text
+from reclaimerd.act.kube_order import KubeAnswer, answer_one
 from reclaimerd.act.pod_events import REASON, EventOrder
 from reclaimerd.errors import ReclaimerdError
-from reclaimerd.host.wire import Decoder
 from reclaimerd.model.drain_ports import Asked, NotAsked
 
 _MOST_TEXT = 1024
@@ -24,10 +21,7 @@ _MOST_TEXT = 1024
 
 def main() -> NoReturn:
     """Read the order, do it, and print the answer as one JSON object."""
-    order: EventOrder = Decoder(EventOrder).decode(sys.stdin.read())
-    print(answer_text(answer_to(order)), flush=True)  # noqa: T201 - the parent reads it
-    # A look-up of a name that hangs must not hold up the end.
-    os._exit(0)
+    answer_one(EventOrder, answer_to)
 
 
 def answer_to(order: EventOrder) -> KubeAnswer:

@@ -17,7 +17,7 @@ _ARBITER: KeyPath = ("drain", "fleet", "arbiter")
 def drain_flaws(drain: DrainSettings, seen: Refused) -> Iterator[Flaw]:
     """Return what the targets lack, and what their values make impossible."""
     if drain.webhook is not None:
-        yield from _webhook_flaws(drain.webhook, seen)
+        yield from address_flaws(drain.webhook, _WEBHOOK, seen)
     command = drain.command
     if command is not None and not command.program and not seen.touches((*_COMMAND, "program")):
         yield Flaw((*_COMMAND, "program"), "it names no program", 'add program = "/..."')
@@ -32,15 +32,16 @@ def drain_flaws(drain: DrainSettings, seen: Refused) -> Iterator[Flaw]:
         )
 
 
-def _webhook_flaws(webhook: WebhookTarget, seen: Refused) -> Iterator[Flaw]:
-    key: KeyPath = (*_WEBHOOK, "url")
+def address_flaws(webhook: WebhookTarget, table: KeyPath, seen: Refused) -> Iterator[Flaw]:
+    """Yield what is wrong with the address to which a table of the policy posts."""
+    key: KeyPath = (*table, "url")
     if seen.touches(key):
         return
     if not webhook.url:
         yield Flaw(key, "it has no address", 'add url = "https://..."')
         return
     fault = plain_fault(webhook.url, allowed=webhook.plain_http)
-    if fault and not seen.touches((*_WEBHOOK, "plain_http")):
+    if fault and not seen.touches((*table, "plain_http")):
         yield Flaw(key, fault, "write https://, or plain_http = true and a loopback address")
 
 

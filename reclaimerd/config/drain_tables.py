@@ -68,8 +68,8 @@ class FleetTable:
 
 @with_config(CLOSED)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookTable:
-    """`[drain.webhook]`: a signed POST of JSON to whoever moves the work away."""
+class PostTable:
+    """What every address has to which we post: the keys of `WebhookTarget`."""
 
     url: Annotated[
         str,
@@ -92,6 +92,12 @@ class WebhookTable:
         StrictBool,
         Field(description="true: also without TLS, to a loopback address such as 127.0.0.1."),
     ] = _WEBHOOK.plain_http
+
+
+@with_config(CLOSED)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookTable(PostTable):
+    """`[drain.webhook]`: a signed POST of JSON to whoever moves the work away."""
 
 
 @with_config(CLOSED)

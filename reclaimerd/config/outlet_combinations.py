@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from ipaddress import ip_address
 
+from reclaimerd.config.drain_combinations import address_flaws
 from reclaimerd.config.faults import Flaw, Refused
 from reclaimerd.config.lines import KeyPath
 from reclaimerd.config.outlet_values import split_address
-from reclaimerd.host.web_address import plain_fault
 from reclaimerd.model.outlets import NotifyTarget
 from reclaimerd.model.policy import Policy
 
@@ -36,15 +36,7 @@ def _notify_flaws(target: NotifyTarget, base: KeyPath, seen: Refused) -> Iterato
         yield Flaw((*base, "name"), "the receiver has no name", 'add name = "..."')
     if not target.severities and not seen.touches((*base, "severities")):
         yield Flaw((*base, "severities"), "it is told of nothing", 'list at least one, such as "critical"')
-    url: KeyPath = (*base, "url")
-    if seen.touches(url):
-        return
-    if not target.url:
-        yield Flaw(url, "it has no address", 'add url = "https://..."')
-        return
-    fault = plain_fault(target.url, allowed=target.plain_http)
-    if fault and not seen.touches((*base, "plain_http")):
-        yield Flaw(url, fault, "write https://, or plain_http = true and a loopback address")
+    yield from address_flaws(target.webhook, base, seen)
 
 
 def outlet_warnings(policy: Policy) -> Iterator[str]:

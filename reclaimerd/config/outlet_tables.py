@@ -8,10 +8,10 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, StrictBool, with_config
 
-from reclaimerd.config import drain_values, outlet_values, values
+from reclaimerd.config import outlet_values, values
 from reclaimerd.config.daemon_tables import CLOSED
-from reclaimerd.config.drain_tables import CallLimit
-from reclaimerd.config.value_kinds import HookPath, Name, PositiveCount
+from reclaimerd.config.drain_tables import PostTable
+from reclaimerd.config.value_kinds import Name, PositiveCount
 from reclaimerd.model.outlets import MetricsSettings, NotifyTarget, Severity
 
 _METRICS = MetricsSettings()
@@ -47,15 +47,10 @@ class MetricsTable:
 
 @with_config(CLOSED)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotifyTable:
+class NotifyTable(PostTable):
     """`[[notify]]`: a web server that is told by a POST when something happened. It decides nothing here."""
 
     name: Annotated[Name, Field(description="Its name, for logs and metrics.")] = _NOTIFY.name
-    url: Annotated[
-        str,
-        BeforeValidator(drain_values.web_address),
-        Field(description="Its address; https. Must be given. No redirect is followed, no proxy used."),
-    ] = _NOTIFY.url
     severities: Annotated[
         tuple[Annotated[Severity, BeforeValidator(values.choice(*Severity))], ...],
         Field(description="What it is told of."),
@@ -73,19 +68,3 @@ class NotifyTable:
         StrictBool,
         Field(description="true: also told what a dry run would have done."),
     ] = _NOTIFY.dry_run
-    secret_file: Annotated[
-        HookPath,
-        Field(description='File of the key that signs, root\'s, mode 0600; "" sends it unsigned.'),
-    ] = _NOTIFY.secret_file
-    ca_file: Annotated[
-        HookPath,
-        Field(description='PEM file of whom TLS trusts; "" is the host\'s own authorities.'),
-    ] = _NOTIFY.ca_file
-    seconds: Annotated[
-        CallLimit,
-        Field(alias="within", description="One try may take so long, all together three times that."),
-    ] = _NOTIFY.seconds
-    plain_http: Annotated[
-        StrictBool,
-        Field(description="true: also without TLS, to a loopback address such as 127.0.0.1."),
-    ] = _NOTIFY.plain_http

@@ -140,7 +140,7 @@ class DrainHands:
                 return NobodyCounts()
 
     def _earlier(self, target: str) -> str:
-        """Return where a target has the request that stands, "" for nowhere: the policy may have changed."""
+        """Return the place at which a target has the request, "" for none: the policy may have changed."""
         drain = self._parts.cycle().state.ledger.drain
         asks = () if drain is None else drain.asks
         return next((ask.place for ask in asks if ask.target == target), "")

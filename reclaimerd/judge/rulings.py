@@ -97,7 +97,7 @@ def _named(reading: ProcessReading) -> str:
 
 
 def ruling_of(pair: Pair, text: str, kept: Sustained, now: float, back: HoldingBack) -> tuple[Ruling, str]:
-    """Return what a rule whose condition holds asks for now, and why in words."""
+    """Return what a rule whose condition holds asks for in this look, and why in words."""
     rule, subject = pair.rule, pair.subject
     if subject.spared is not None:
         return Ruling.SPARE, f"{text}; protected: {subject.spared.text}"

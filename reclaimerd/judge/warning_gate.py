@@ -18,7 +18,7 @@ from reclaimerd.model.verdict import Ruling
 _ASKS_ANEW = frozenset({Stage.WARNED, Stage.SIGTERM, Stage.SIGKILL})
 """Until the first signal is sent, the rule must ask for each of these in the very look."""
 _PLAN = "docs/warnings.md says what a rule that warns may do"
-_CHANGED = "nothing more follows here; what the rule asks for now begins when this has ended"
+_CHANGED = "nothing more follows here; what the rule asks for since begins when this has ended"
 _WAIT = "wait: it goes on when the rule asks for it again, and ends when the rule no longer holds"
 
 

@@ -19,15 +19,9 @@ from reclaimerd.model.drain_ports import Asked, Foreign, NotAsked
 from tests.act.drain_builders import a_request
 from tests.act.kube_rig import ALL, NODE, KubeRig, account_token, kube_rig
 from tests.rigs.fake_cluster import make_certificate
-from tests.rigs.kube_apiserver import why_unavailable
+from tests.rigs.kube_apiserver import REAL_CLUSTER
 
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.root,
-    pytest.mark.kubernetes,
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable() or "available"),
-]
+pytestmark = [*REAL_CLUSTER]
 PODS = "/api/v1/namespaces/default/pods"
 MARKS = KubernetesTarget(ALL)
 A_BUDGET = {

@@ -21,15 +21,9 @@ from reclaimerd.model.drain_policy import FleetSettings
 from reclaimerd.model.drain_ports import Asked, SlotTaken, SlotWaits
 from tests.act.drain_builders import a_request
 from tests.act.kube_rig import LEASE, KubeRig, kube_rig
-from tests.rigs.kube_apiserver import why_unavailable
+from tests.rigs.kube_apiserver import REAL_CLUSTER
 
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.root,
-    pytest.mark.kubernetes,
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable() or "available"),
-]
+pytestmark = [*REAL_CLUSTER]
 NODES = tuple(f"node-{number}" for number in range(20))
 LIMIT = 3
 FLEET = FleetSettings(nodes=LIMIT, percent=100.0, same_code_nodes=100)

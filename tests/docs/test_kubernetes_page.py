@@ -8,8 +8,8 @@ import pytest
 
 from reclaimerd.act import kube_marks as marks
 from reclaimerd.act.kube_api import LEASE
-from reclaimerd.cli.main import run
 from reclaimerd.model.drain_policy import Arbiter, FleetSettings
+from tests.docs.pages import assert_policy_is_one
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/drain-kubernetes.md").read_text(encoding="utf-8")
@@ -19,19 +19,8 @@ MANIFESTS = ROOT / "deploy/kubernetes"
 @pytest.mark.root
 def test_the_page_s_policy_is_one(tmp_path: Path) -> None:
     """It loads without a fault, and says what the defaults are."""
-    (text,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
-    path = tmp_path / "policy.toml"
-    path.write_text(text)
-    assert run(["config", "check", str(path)]) == 0
     fleet = FleetSettings(arbiter=Arbiter.KUBERNETES)
-    for line in (
-        f"nodes = {fleet.nodes}",
-        f"percent = {fleet.percent}",
-        f"same_code_nodes = {fleet.same_code_nodes}",
-        f'same_code_within = "{fleet.same_code_seconds / 60:g}m"',
-        f'lease_namespace = "{fleet.lease_namespace}"',
-    ):
-        assert f"\n{line}\n" in text
+    assert_policy_is_one(PAGE, tmp_path, fleet, f'lease_namespace = "{fleet.lease_namespace}"')
 
 
 def test_the_small_fleets_are_as_the_limit_counts() -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from reclaimerd.act.drain_body import request_line
 from reclaimerd.act.drain_slurm import DrainSlurm
-from reclaimerd.cli.main import run
 from reclaimerd.model.drain_policy import Arbiter, FleetSettings, SlurmTarget
 from reclaimerd.model.drain_ports import NotAsked
 from tests.act.drain_builders import a_request
+from tests.docs.pages import assert_policy_is_one
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/drain-slurm.md").read_text(encoding="utf-8")
@@ -22,19 +22,8 @@ RECLAIMCTL = "/opt/reclaimerd/bin/reclaimctl"
 @pytest.mark.root
 def test_the_page_s_policy_is_one(tmp_path: Path) -> None:
     """It loads without a fault, and says what the defaults are."""
-    (text,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
-    path = tmp_path / "policy.toml"
-    path.write_text(text)
-    assert run(["config", "check", str(path)]) == 0
     fleet = FleetSettings(arbiter=Arbiter.SLURM)
-    for line in (
-        f"nodes = {fleet.nodes}",
-        f"percent = {fleet.percent}",
-        f"same_code_nodes = {fleet.same_code_nodes}",
-        f'same_code_within = "{fleet.same_code_seconds / 60:g}m"',
-        f'within = "{SlurmTarget().seconds:g}s"',
-    ):
-        assert f"\n{line}\n" in text
+    assert_policy_is_one(PAGE, tmp_path, fleet, f'within = "{SlurmTarget().seconds:g}s"')
 
 
 def test_the_page_shows_the_command() -> None:

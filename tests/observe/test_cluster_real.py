@@ -18,16 +18,10 @@ from reclaimerd.host.kube_client import ClusterAccess, ClusterRefusalError
 from reclaimerd.model.allocation import PodState
 from reclaimerd.observe.cluster import read_pods
 from tests.rigs.fake_cluster import make_certificate
-from tests.rigs.kube_apiserver import ApiServer, kube_apiserver, why_unavailable
+from tests.rigs.kube_apiserver import REAL_CLUSTER, ApiServer, kube_apiserver
 from tests.rigs.simulated import wait_until
 
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.root,
-    pytest.mark.kubernetes,
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable() or "available"),
-]
+pytestmark = [*REAL_CLUSTER]
 
 NODE = "gpu-1"
 PODS = "/api/v1/namespaces/default/pods"

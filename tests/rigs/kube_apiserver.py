@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.rigs.fake_cluster import write_kubeconfig
 from tests.rigs.simulated import wait_until
 
@@ -42,6 +44,16 @@ def why_unavailable() -> str:
         return "needs root"
     missing = [name for name in ("kube-apiserver", "etcd") if _cached(name) is None]
     return f"no {missing[0]} in the cache: run tools/build-kube-apiserver" if missing else ""
+
+
+REAL_CLUSTER = (
+    pytest.mark.process,
+    pytest.mark.root,
+    pytest.mark.kubernetes,
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable() or "available"),
+)
+"""The marks of tests that need this server."""
 
 
 @dataclass(slots=True)
