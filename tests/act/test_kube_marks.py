@@ -160,3 +160,87 @@ def test_the_plan_has_every_write_and_no_other() -> None:
     assert first["metadata"]["resourceVersion"] == "<as read>"
     few = replace(target, settings=KubernetesTarget((NodeMark.TAINT,)))
     assert few.plan(a_request()).count("Content-Type") == 1
+
+
+def test_a_request_is_anothers_by_its_id() -> None:
+    """Ours is nobody else's; another's is named; where none stands there is none."""
+    node, _ = noted()
+    assert marks.anothers_request(node, a_request()) == ""
+    assert marks.anothers_request(node, a_request("inc-2")) == "inc-1"
+    assert marks.anothers_request(a_node(), a_request()) == ""
+
+
+def test_a_whole_note_counts_by_its_own_code_and_time() -> None:
+    """The place first, else the request; the label alone only where both are damaged."""
+    slot = marks.SlotNote("inc-1", "gpu_lost", "gpu-1", 5.0)
+    node = a_node(notes={marks.SLOT_NOTE: marks.note_text(slot)})
+    node["metadata"]["labels"] = {marks.LABEL: "stuck_exit"}
+    assert marks.fleet_mark(node) == FleetMark("gpu-1", "gpu_lost", 5.0)
+    asked, note = noted()
+    assert marks.fleet_mark(asked) == FleetMark("gpu-1", "stuck_exit", note.at)
+    bare = a_node()
+    assert marks.fleet_mark(bare) == FleetMark("gpu-1", "", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("spec", "takes"),
+    [
+        ({}, True),
+        ({"unschedulable": True}, False),
+        ({"taints": [OURS]}, False),
+        ({"taints": [{**OURS, "effect": "NoExecute"}]}, False),
+        ({"taints": [{**OURS, "effect": "PreferNoSchedule"}]}, True),
+        ({"taints": [{**OURS, "key": "theirs"}]}, True),
+    ],
+)
+def test_when_a_pod_could_still_come(spec: Json, *, takes: bool) -> None:
+    """A cordon or our own taint keeps pods off; a softer taint, or another's, is none of ours to count on."""
+    assert marks.takes_pods(a_node(**spec)) is takes
+
+
+def test_the_label_of_what_is_left_is_the_request_s_own_code() -> None:
+    """With the place given back the request's note stands on; damaged, its code is not known."""
+    asked, _ = noted()
+    assert marks.no_slot_patch(asked)["metadata"]["labels"] == {marks.LABEL: "stuck_exit"}
+    damaged = a_node(notes={marks.REQUEST_NOTE: "{"})
+    assert marks.no_slot_patch(damaged)["metadata"]["labels"] == {marks.LABEL: "unknown"}
+
+
+@pytest.mark.parametrize(
+    ("condition", "ended"),
+    [
+        ({"type": marks.CONDITION, "reason": marks.VERIFIED, "message": "well id=inc-1"}, True),
+        ({"type": marks.CONDITION, "reason": "StuckExit", "message": "stuck id=inc-1"}, False),
+        ({"type": marks.CONDITION, "reason": marks.VERIFIED, "message": "well id=inc-2"}, False),
+        ({"type": "Ready", "reason": marks.VERIFIED, "message": "well id=inc-1"}, False),
+    ],
+)
+def test_only_our_own_word_of_a_boot_says_that_it_mended_this_request(
+    condition: Json, *, ended: bool
+) -> None:
+    """Type, reason and id must all be ours."""
+    node = a_node()
+    node["status"] = {"conditions": [condition]}
+    assert marks.ended_by_boot(node, a_request()) is ended
+
+
+def test_what_somebody_took_away_is_said() -> None:
+    """A mark that is gone is named and not set again; one that stands is not named as gone."""
+    whole, note = noted()
+    assert "took away" not in marks.standing_text(whole, note)
+    bare = a_node(notes={marks.REQUEST_NOTE: marks.note_text(note)})
+    assert marks.standing_text(bare, note).endswith("took away the cordon and the taint, which stays so")
+    cordoned = a_node(unschedulable=True)
+    assert marks.standing_text(cordoned, note).endswith("took away the taint, which stays so")
+
+
+@pytest.mark.parametrize(
+    ("told", "fault"), [("here", ""), ("", "has no boot id yet"), ("elsewhere", "is of another boot")]
+)
+def test_a_node_is_this_host_by_its_boot_id(told: str, fault: str) -> None:
+    """Ours; one that no kubelet has told; another machine's or an earlier one."""
+    node = a_node()
+    node["status"] = {"nodeInfo": {"bootID": told}}
+    text = marks.boot_fault(node, "here")
+    assert bool(text) is bool(fault)
+    assert fault in text

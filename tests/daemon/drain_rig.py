@@ -172,8 +172,8 @@ class Host:
         self.fences.discard(incident)
         return ""
 
-    async def settle(self) -> None:
-        """Let the procedure go as far as it can, then end it where it stands: a death of ours."""
+    def make(self) -> DrainProcedure:
+        """Return a procedure over this ledger, as a life of ours has it."""
         targets: dict[str, DrainTargetPort] = {target.name: target for target in self.targets}
         joints = DrainJoints(
             targets=lambda: targets,
@@ -189,7 +189,11 @@ class Host:
             boot_id=self.boot_id,
             release_fence=self.release_fence,
         )
-        self.procedure = DrainProcedure(joints)
+        return DrainProcedure(joints)
+
+    async def settle(self) -> None:
+        """Let the procedure go as far as it can, then end it where it stands: a death of ours."""
+        self.procedure = self.make()
         self.procedure.look_after()
         for _ in range(TURNS):
             await asyncio.sleep(0)

@@ -397,3 +397,80 @@ def test_it_goes_on_by_itself_when_there_is_news() -> None:
     asyncio.run(run())
     assert host.drain.phase is DrainPhase.DONE
     assert isinstance(asyncio.run(host.targets[0].status(host.drain.request)), NotAsked | Asked)
+
+
+def test_only_who_was_asked_is_taken_back_from() -> None:
+    """A try is counted for whom it is made: another target never hears of a request that it was not asked."""
+    webhook = Scheduler("webhook")
+    slurm = Scheduler("slurm", answers=[NotAsked("over the limit after all")] * 9)
+    host = Host(targets=[webhook, slurm], first="slurm")
+    host.want()
+    host.go()
+    assert [ask.tries for ask in host.drain.asks] == [0, 1]
+    webhook.answers = [RuntimeError("it was asked all the same")]
+    host.take_back()
+    slurm.answers = []
+    assert host.go(60.0) is DrainPhase.DONE
+    assert webhook.effects == []
+    assert len(webhook.answers) == 1
+
+
+def test_who_waits_for_the_arbiter_s_target_is_told_so_and_the_reports_are_not() -> None:
+    """Only those that were never asked: what a target has said itself stays."""
+    slurm = Scheduler("slurm", answers=[NotAsked("away")] * 9)
+    host = Host(
+        targets=[Scheduler("file"), Scheduler("webhook"), slurm], reports=frozenset({"file"}), first="slurm"
+    )
+    host.want()
+    host.go()
+    texts = {ask.target: ask.text for ask in host.drain.asks}
+    assert texts == {
+        "file": "it stands",
+        "webhook": "waits for slurm, which counts the fleet's nodes",
+        "slurm": "away",
+    }
+
+
+def test_what_only_a_person_mends_is_asked_again_every_ten_minutes() -> None:
+    """Not as soon as what may pass by itself."""
+    lasting: list[TargetAnswer | Exception] = [NotAsked("no rights", lasting=True)] * 9
+    passing: list[TargetAnswer | Exception] = [NotAsked("away")] * 9
+    host = Host(targets=[Scheduler("slurm", answers=lasting), Scheduler("webhook", answers=passing)])
+    host.want()
+    host.go()
+    host.go(60.0)
+    assert [ask.tries for ask in host.drain.asks] == [1, 2]
+    host.go(600.0)
+    assert host.drain.asks[0].tries == 2
+
+
+def test_after_a_boot_another_s_drain_is_not_asked_about_again() -> None:
+    """Only what stood as ours may have been undone by the boot."""
+    host = Host(targets=[Scheduler("slurm", answers=[Foreign("an admin's")])])
+    host.want()
+    host.go()
+    host.boot_id = "another"
+    host.go(60.0)
+    host.go(60.0)
+    assert states(host) == {"slurm": AskState.FOREIGN}
+    assert host.targets[0].effects == []
+
+
+def test_a_command_waits_for_what_it_began_but_not_for_ever() -> None:
+    """`rest` returns when nothing is open any more, or at its bound; at once where nothing was begun."""
+    idle, done, stuck = Host(), Host(), Host(fleet=Places(room=0))
+
+    async def rested(host: Host) -> bool:
+        procedure = host.make()
+        procedure.look_after()
+        await procedure.rest(0.05)
+        is_over = host.ledger.drain is None or host.drain.phase is DrainPhase.DONE
+        await procedure.stop()
+        return is_over
+
+    assert asyncio.run(rested(idle))
+    done.want()
+    done.take_back()
+    assert asyncio.run(rested(done))
+    stuck.want()
+    assert not asyncio.run(rested(stuck))

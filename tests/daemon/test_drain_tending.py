@@ -127,6 +127,7 @@ def test_a_boot_ends_no_cause_that_came_after_it() -> None:
     asyncio.run(rig.passes(6, step=10.0))
     wells = {one.incident: one.well_at is not None for one in the_drain(rig).joined}
     assert wells == {name: True, LATER: False}
+    assert the_drain(rig).joined[0].told
     assert rig.target.withdrawn == []
 
 
