@@ -37,7 +37,10 @@ class AttributionTable:
     ] = _ATTRIBUTION.kubelet_socket
     runtime_sockets: Annotated[
         tuple[AbsolutePath, ...],
-        Field(description="Sockets of container runtimes: they show when a runtime was started anew."),
+        Field(
+            description="Sockets of container runtimes: they show when a runtime was started anew, and tell"
+            " by CRI what the cluster's API does not tell of a pod."
+        ),
     ] = _ATTRIBUTION.runtime_sockets
     refresh_seconds: Annotated[
         Interval,

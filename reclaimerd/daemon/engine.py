@@ -54,7 +54,7 @@ class Current:
     loaded: LoadedPolicy
 
 
-ROLES = ("nvml", "procfs", "door", "kubelet", "cluster", "signs")
+ROLES = ("nvml", "procfs", "door", "kubelet", "cluster", "signs", "cri")
 """The workers by name; `door` starts with the first call on the control socket, the others where there is
 whom to ask, and `signs` where a rule needs to know what programs are."""
 

@@ -91,7 +91,7 @@ def names_row(workload: Workload) -> Json:
     told = {
         key: value
         for key, value in asdict(names).items()
-        if key not in ("labels", "labels_whole", "mark_known")
+        if key not in ("labels", "labels_whole", "mark_known", "spread_known")
     }
     known = {key: value for key, value in told.items() if value not in (None, "", ())}
     return known | ({"labels": dict(names.labels)} if names.labels else {})

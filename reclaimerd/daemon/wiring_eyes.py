@@ -16,6 +16,7 @@ from reclaimerd.model.policy import Policy
 from reclaimerd.model.ports import SamplerPort
 from reclaimerd.observe.allocation_eyes import AllocationEyes
 from reclaimerd.observe.cluster_eyes import ClusterEyes
+from reclaimerd.observe.cri_eyes import CriEyes
 from reclaimerd.observe.hidden import HiddenEyes
 from reclaimerd.observe.kmsg import KernelLogReader
 from reclaimerd.observe.owner_marks import MarkEyes, unit_marks_of
@@ -63,7 +64,8 @@ def build_eyes(
     reader = SlurmReader((time.monotonic, time.time))
     root = str(_root_of(paths))
     jobs = SlurmEyes(listed, workers["procfs"], reader, lambda: policy().attribution, root)
-    return MarkEyes(jobs, unit_marks_of(time.monotonic, paths.simulate), lambda: policy().marks)
+    marked = MarkEyes(jobs, unit_marks_of(time.monotonic, paths.simulate), lambda: policy().marks)
+    return CriEyes(marked, workers["cri"], policy, time.monotonic, patience_seconds=patience)
 
 
 def build_sampler(

@@ -21,7 +21,8 @@ async def start_workers(paths: Paths) -> Probes:
     For a caller that has more to prepare meanwhile. A worker opens no driver before it is asked, and
     one whose predecessor turns out to be abandoned and alive is ended without a question. The others
     start when they are asked: `door` looks at who comes to the control socket, `kubelet` and `cluster`
-    ask those two, and `signs` reads programs' files, on whatever disk, for rules that need it.
+    ask those two, `signs` reads programs' files, on whatever disk, for rules that need it, and `cri` asks
+    a container runtime, whose silence must not be the kubelet's.
     """
     limits = WorkerSettings()
     nvml = Probe("nvml", _command("nvml", paths.simulate), limits)
@@ -30,10 +31,11 @@ async def start_workers(paths: Paths) -> Probes:
     kubelet = Probe("kubelet", _command("kubelet", None), limits)
     cluster = Probe("cluster", _command("cluster", None), limits)
     signs = Probe("signs", _command("procfs", None), limits)
+    cri = Probe("cri", _command("cri", None), limits)
     nvml.explain_by(procfs.read_stack)
     for probe in (nvml, procfs):
         await probe.start()
-    return nvml, procfs, door, kubelet, cluster, signs
+    return nvml, procfs, door, kubelet, cluster, signs, cri
 
 
 def _command(role: str, simulate: Path | None) -> Callable[[int], list[str]]:

@@ -23,12 +23,12 @@ from typing import NoReturn
 from reclaimerd.daemon.worker_desks import Desk, NvmlDesk, ProcfsDesk
 from reclaimerd.errors import DriverAbsentError, ReclaimerdError, UnsuitableHostError
 
-ROLES = ("nvml", "procfs", "kubelet", "cluster")
+ROLES = ("nvml", "procfs", "kubelet", "cluster", "cri")
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 _WAIT_SECONDS = 0.02
 _FULL_BYTES = 64 * 1024
 _STAT_START_TICKS = 19  # proc(5) stat, field 22, counted after the comm's last bracket
-_USAGE = "usage: worker --role nvml|procfs|kubelet|cluster --fd N [--simulate DIR]"
+_USAGE = "usage: worker --role nvml|procfs|kubelet|cluster|cri --fd N [--simulate DIR]"
 
 
 def command_for(role: str, simulate: Path | None = None) -> Callable[[int], list[str]]:
@@ -177,6 +177,10 @@ def _desk(role: str, simulate: str | None) -> Desk:
         from reclaimerd.daemon.worker_cluster import ClusterDesk  # noqa: PLC0415  # by role, to save memory
 
         return ClusterDesk()
+    if role == "cri":
+        from reclaimerd.daemon.worker_cri import CriDesk  # noqa: PLC0415  # by role, to save memory
+
+        return CriDesk()
     if simulate is not None:
         from reclaimerd.simulation.nvml import SimulatedNvml  # noqa: PLC0415  # by role, to save memory
 

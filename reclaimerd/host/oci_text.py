@@ -102,7 +102,7 @@ def parse_crio_config(text: str) -> ContainerRecord | None:
     if bundle is None:
         return None
     labels = _texts(_object(bundle.notes.get(_CRIO_LABELS, "")))
-    return bundle.record(_kubelets(labels, _name(bundle.notes.get(_CRIO_IMAGE), _MOST_IMAGE)))
+    return bundle.record(names_of_labels(labels, _name(bundle.notes.get(_CRIO_IMAGE), _MOST_IMAGE)))
 
 
 def parse_docker_config(text: str) -> ContainerRecord | None:
@@ -112,7 +112,7 @@ def parse_docker_config(text: str) -> ContainerRecord | None:
         return None
     config = record.get("Config")
     config = config if isinstance(config, dict) else {}
-    names = _kubelets(_texts(config.get("Labels")), _name(config.get("Image"), _MOST_IMAGE))
+    names = names_of_labels(_texts(config.get("Labels")), _name(config.get("Image"), _MOST_IMAGE))
     names = replace(names, grants=grants_of_docker(config))
     own = record.get("Name")
     if names.container is None and isinstance(own, str):
@@ -195,7 +195,16 @@ def _bundle(text: str) -> _Bundle | None:
     return _Bundle(_texts(config.get("annotations")), path, grants_of_bundle(config))
 
 
-def _kubelets(labels: Mapping[str, str], image: str | None) -> WorkloadNames:
+def _name(value: object, most: int = MOST_NAME) -> str | None:
+    """Return a name of a sane length, printable, else None."""
+    return printable(value) if isinstance(value, str) and 0 < len(value) <= most else None
+
+
+def _uid(value: object) -> str | None:
+    return value if isinstance(value, str) and _UID.fullmatch(value) else None
+
+
+def names_of_labels(labels: Mapping[str, str], image: str | None = None) -> WorkloadNames:
     """Return the names in the labels that kubelet gives a container, and all other labels."""
     return WorkloadNames(
         namespace=_name(labels.get("io.kubernetes.pod.namespace")),
@@ -205,15 +214,6 @@ def _kubelets(labels: Mapping[str, str], image: str | None) -> WorkloadNames:
         image=image,
         labels=bounded_labels(labels),
     )
-
-
-def _name(value: object, most: int = MOST_NAME) -> str | None:
-    """Return a name of a sane length, printable, else None."""
-    return printable(value) if isinstance(value, str) and 0 < len(value) <= most else None
-
-
-def _uid(value: object) -> str | None:
-    return value if isinstance(value, str) and _UID.fullmatch(value) else None
 
 
 def bounded_labels(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

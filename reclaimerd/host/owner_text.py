@@ -20,15 +20,20 @@ SPREADING_KEYS = frozenset({
     "jobset.sigs.k8s.io/jobset-name",
     "kueue.x-k8s.io/pod-group-name",
     "leaderworkerset.sigs.k8s.io/name",
+    "mpi-job-name",
     "pod-group.scheduling.sigs.k8s.io",
+    "pytorch-job-name",
     "ray.io/cluster",
     "scheduling.k8s.io/group-name",
     "scheduling.volcano.sh/group-name",
     "scheduling.x-k8s.io/pod-group",
+    "tf-job-name",
     "training.kubeflow.org/job-name",
     "volcano.sh/job-name",
 })  # fmt: skip
-"""Labels and annotations of pods that belong together, as their controllers and schedulers set them."""
+"""Labels and annotations of pods that belong together, as their controllers and schedulers set them.
+
+Those without a prefix are deprecated ones of Kubeflow's operators: a runtime tells no owner of a pod."""
 _SPREADING_OWNERS = frozenset({
     "JAXJob", "JobSet", "LeaderWorkerSet", "MPIJob", "PaddleJob", "PyTorchJob", "RayCluster", "RayJob",
     "TFJob", "TrainJob", "XGBoostJob",

@@ -87,7 +87,7 @@ def _span_text(workload: Workload) -> str:
     names = workload.names
     match workload.kind:
         case WorkloadKind.POD:
-            if names is None or not names.labels_whole:
+            if names is None or not (names.labels_whole or names.spread_known):
                 return "how large it is can't be known: its labels are not known"
         case WorkloadKind.SLURM_JOB:
             if names is None or names.hosts is None:

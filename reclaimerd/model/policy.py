@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from reclaimerd.model.access import AccessSettings
 from reclaimerd.model.drain_policy import DrainSettings, FaultDomain
-from reclaimerd.model.outlets import MetricsSettings, NotifyTarget
+from reclaimerd.model.outlets import AnchorWebhook, MetricsSettings, NotifyTarget
 from reclaimerd.model.rules import (
     DEFAULT_STAGES,
     ONLY_TOLD,
@@ -147,10 +147,10 @@ class AttributionSettings:
     """Who says which container was given which GPU.
 
     `kubelet_socket`: the kubelet's pod-resources socket; "" asks nobody. `runtime_sockets`: of them those
-    that exist show when a container runtime was started anew. `system_namespaces`: their pods watch and
-    serve the GPUs, and hold some without a request: no verdict against them. The list is read every
-    `refresh_seconds`; older than two of these it says nothing. `steady_seconds`: so long after a start of
-    the kubelet or a runtime nobody is convicted.
+    that exist show when a container runtime was started anew, and are asked what pods were made as.
+    `system_namespaces`: their pods watch and serve the GPUs, and hold some without a request: no verdict
+    against them. The list is read every `refresh_seconds`; older than two of these it says nothing.
+    `steady_seconds`: so long after a start of the kubelet or a runtime nobody is convicted.
     """
 
     kubelet_socket: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
@@ -272,6 +272,7 @@ class Policy:
     warn: WarnSettings = field(default_factory=WarnSettings)
     miner: MinerSettings = field(default_factory=MinerSettings)
     audit: AuditSettings = field(default_factory=AuditSettings)
+    anchor_webhook: AnchorWebhook = field(default_factory=AnchorWebhook)
     access: AccessSettings = field(default_factory=AccessSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     notices: tuple[NotifyTarget, ...] = ()

@@ -73,6 +73,9 @@ class WorkloadNames:
     account: str | None = None
     hosts: int | None = None
     """Over how many hosts the job is spread, where its scheduler says."""
+    spread_known: bool = False
+    """Whether whoever tells `hosts` saw all of a pod's labels and annotations, if only as they were at its
+    start: what makes pods one job is set before they start."""
     spare_mark: str = ""
     """The owner's own mark that asks to be spared, as it was found; "" is none. Whose count: `OwnerMarks`."""
     mark_known: bool = False

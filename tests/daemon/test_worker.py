@@ -203,7 +203,7 @@ def test_wrong_usage_is_one_line(words: list[str]) -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr == "usage: worker --role nvml|procfs|kubelet|cluster --fd N [--simulate DIR]\n"
+    assert done.stderr == "usage: worker --role nvml|procfs|kubelet|cluster|cri --fd N [--simulate DIR]\n"
 
 
 def test_a_descriptor_that_is_no_socket_is_one_line() -> None:

@@ -88,6 +88,7 @@ def large(workload: Workload, *also: Holder, most: int = 1, others: Iterable[Pro
         Workload(WorkloadKind.MACHINE, "machine", path="/machine.slice/m"),
         Workload(WorkloadKind.NONE, "no workload"),
         replace(POD, names=WorkloadNames(labels_whole=True, hosts=1)),
+        replace(POD, names=WorkloadNames(spread_known=True)),
     ],
 )
 def test_one_gpu_of_this_host_is_small(workload: Workload) -> None:
@@ -106,6 +107,7 @@ def test_one_gpu_of_this_host_is_small(workload: Workload) -> None:
         (replace(POD, names=None), "its labels are not known"),
         (replace(POD, names=WorkloadNames(namespace="a", pod="b")), "its labels are not known"),
         (replace(POD, names=WorkloadNames(labels_whole=True, hosts=2)), "its job spans several hosts"),
+        (replace(POD, names=WorkloadNames(spread_known=True, hosts=2)), "its job spans several hosts"),
         (replace(JOB, names=None), "over how many hosts its job is spread is not known"),
         (replace(JOB, names=WorkloadNames(job_id="7")), "over how many hosts its job is spread is not known"),
         (replace(JOB, names=WorkloadNames(job_id="7", hosts=4)), "its job spans several hosts"),
