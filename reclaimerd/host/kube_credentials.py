@@ -40,7 +40,13 @@ def read_credentials(credentials: str, account: Path = SERVICE_ACCOUNT) -> "Sing
         what = str(error) if isinstance(error, ConfigError | KeyError) else type(error).__name__
         raise ReclaimerdError(f"{credentials} is no complete kubeconfig: {what}", _CHECK) from None
     except OSError as error:
-        raise ReclaimerdError(f"{error.filename or credentials}: {error.strerror or error}") from None
+        named = str(error.filename or credentials)
+        if named in (credentials, str(account)):
+            raise ReclaimerdError(f"{named}: {error.strerror or error}") from None
+        raise ReclaimerdError(
+            f"{credentials}: a file that it names can't be used: {named}: {error.strerror or error}",
+            "check certificate-authority, client-certificate, client-key and tokenFile",
+        ) from None
 
 
 def _checked(credentials: str, account: Path) -> "SingleConfig":
