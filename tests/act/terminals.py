@@ -1,9 +1,12 @@
 """Pseudo-terminals of one user for the tests of warnings: we read what a person would see."""
 
+import fcntl
 import os
 import pty
 import select
+import struct
 import termios
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +15,7 @@ from pathlib import Path
 BOUND_SECONDS = 20.0
 OWNER = 54_321
 """A uid that nobody on this machine has."""
+_READERS_BYTES = 4095
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +37,22 @@ class Terminal:
         return shown.decode()
 
     def fill(self) -> None:
-        """Let its buffer be full, as of somebody who reads nothing."""
+        """Let its buffer be full, as of somebody who reads nothing.
+
+        The kernel hands on what was written a little later, and then there is room again: it is full when it
+        takes nothing while the reader's side is full too, 4095 bytes (N_TTY_BUF_SIZE less one).
+        """
         writer = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        until = time.monotonic() + BOUND_SECONDS
         try:
             while True:
-                os.write(writer, b"x" * 64)
-        except BlockingIOError:
-            pass
+                try:
+                    os.write(writer, b"x")
+                except BlockingIOError:
+                    unread = struct.unpack("i", fcntl.ioctl(self.master, termios.FIONREAD, bytes(4)))[0]
+                    if unread >= _READERS_BYTES:
+                        return
+                    assert time.monotonic() < until, f"the reader's side holds {unread} bytes alone"
         finally:
             os.close(writer)
 
