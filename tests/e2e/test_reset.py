@@ -182,7 +182,7 @@ _SLOW = [pytest.mark.slow, pytest.mark.timeout(900)]
 _NIGHTLY = [pytest.mark.nightly, pytest.mark.timeout(1800)]
 
 
-@pytest.mark.parametrize("times", [6, pytest.param(25, marks=_SLOW), pytest.param(100, marks=_NIGHTLY)])
+@pytest.mark.parametrize("times", [6, pytest.param(12, marks=_SLOW), pytest.param(100, marks=_NIGHTLY)])
 def test_never_over_a_fast_client(times: int) -> None:
     """A client opens and closes all the time: each reset is verified or refused, and none is over it."""
     with reset_host() as host:
