@@ -25,7 +25,10 @@ class ExitCode(IntEnum):
 
 
 class ReclaimerdError(Exception):
-    """An error that is shown as one sentence with its mend, never as a traceback."""
+    """An error that is shown as one sentence with its mend, never as a traceback.
+
+    `faults` are what it has to say where that is several sentences.
+    """
 
     exit_code = ExitCode.INTERNAL
 
@@ -33,6 +36,7 @@ class ReclaimerdError(Exception):
         super().__init__(message)
         self.message = message
         self.mend = mend
+        self.faults: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.message}; {self.mend}" if self.mend else self.message

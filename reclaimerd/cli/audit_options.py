@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
+from reclaimerd.cli import completing
+
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 _MOST_UID = 2**32 - 1
 
@@ -65,6 +67,7 @@ _WORDS = (
     ("--kind", "KIND", "Only this kind of record, such as intent, refused or alarm."),
     ("--text", "TEXT", "Only what holds this text somewhere, in whatever case."),
 )
+_OFFERED = {"--gpu": completing.gpus, "--incident": completing.incidents, "--rule": completing.rules}
 _OWN = ("since", "until", "pid", "uid", *(flag.removeprefix("--") for flag, _, _ in _WORDS))
 
 
@@ -81,7 +84,9 @@ def filter_options(function: Decorated) -> Decorated:
 
     command: Any = filtered
     for flag, metavar, help_text in reversed(_WORDS):
-        command = click.option(flag, metavar=metavar, help=help_text)(command)
+        command = click.option(flag, metavar=metavar, help=help_text, shell_complete=_OFFERED.get(flag))(
+            command
+        )
     who = "Only what was done about this user's processes (name or uid)."
     command = click.option("--user", "uid", metavar="USER", callback=parse_user, help=who)(command)
     process = "Only what concerns this process."

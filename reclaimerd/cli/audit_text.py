@@ -7,9 +7,11 @@ import json
 from typing import Any
 
 from reclaimerd.cli.render import moment_text, printable
+from reclaimerd.cli.tables import Layout
 
 Json = dict[str, Any]
 HEADINGS = ("SEQ", "AT", "KIND", "INCIDENT", "WHAT")
+LAYOUT = Layout(cut=(("AT", 20),), folds=True)
 COLUMNS = (
     "seq",
     "at",
@@ -69,7 +71,7 @@ def row_of(record: Json, fault: str) -> tuple[str, ...]:
         record.get("reason"),
         *(refusal.get("text") for refusal in tables(record, "refusals")),
     )
-    what = "  ".join(str(part) for part in parts if part)
+    what = "  ".join(dict.fromkeys(str(part) for part in parts if part))
     place = record.get("seq", record.get("file", "-"))
     names = (record.get("kind") or "-", record.get("incident") or "-")
     return (str(place), moment_text(record.get("at")), *(str(name) for name in names), what)

@@ -1,4 +1,4 @@
-"""What the keys of `[metrics]` and `[[notify]]` say about each other; pure."""
+"""What the keys of `[metrics]`, `[[notify]]` and `[anchor_webhook]` say about each other; pure."""
 
 from collections.abc import Iterator
 from ipaddress import ip_address
@@ -7,11 +7,12 @@ from reclaimerd.config.drain_combinations import address_flaws
 from reclaimerd.config.faults import Flaw, Refused
 from reclaimerd.config.lines import KeyPath
 from reclaimerd.config.outlet_values import split_address
-from reclaimerd.model.outlets import NotifyTarget
+from reclaimerd.model.outlets import AnchorWebhook, NotifyTarget
 from reclaimerd.model.policy import Policy
 
 _LISTEN: KeyPath = ("metrics", "listen")
 _ANY: KeyPath = ("metrics", "any_address")
+_ANCHOR: KeyPath = ("anchor_webhook",)
 
 
 def outlet_flaws(policy: Policy, seen: Refused) -> Iterator[Flaw]:
@@ -25,6 +26,8 @@ def outlet_flaws(policy: Policy, seen: Refused) -> Iterator[Flaw]:
                 f"other hosts reach {host}, and whoever can connect there may read",
                 "write a loopback address such as 127.0.0.1:9485, or any_address = true",
             )
+    if policy.anchor_webhook != AnchorWebhook():
+        yield from address_flaws(policy.anchor_webhook.webhook, _ANCHOR, seen)
     for index, target in enumerate(policy.notices):
         yield from _notify_flaws(target, ("notify", index), seen)
 
@@ -44,3 +47,6 @@ def outlet_warnings(policy: Policy) -> Iterator[str]:
     for target in policy.notices:
         if not target.secret_file:
             yield f'[[notify]] "{target.name}" has no secret_file: its receiver can\'t tell who sends'
+    anchor = policy.anchor_webhook
+    if anchor.url and not anchor.secret_file:
+        yield "[anchor_webhook] has no secret_file: its receiver can't tell whose heads it keeps"

@@ -1,4 +1,4 @@
-"""The form of `[metrics]` and `[[notify]]` in the policy file: what people see and hear besides the socket.
+"""The form of `[metrics]`, `[[notify]]` and `[anchor_webhook]`: what leaves the daemon besides the socket.
 
 Each default is the model's.
 """
@@ -11,11 +11,12 @@ from pydantic import BeforeValidator, Field, StrictBool, with_config
 from reclaimerd.config import outlet_values, values
 from reclaimerd.config.daemon_tables import CLOSED
 from reclaimerd.config.drain_tables import PostTable
-from reclaimerd.config.value_kinds import Name, PositiveCount
-from reclaimerd.model.outlets import MetricsSettings, NotifyTarget, Severity
+from reclaimerd.config.value_kinds import Name, PositiveCount, PositiveDuration
+from reclaimerd.model.outlets import AnchorWebhook, MetricsSettings, NotifyTarget, Severity
 
 _METRICS = MetricsSettings()
 _NOTIFY = NotifyTarget()
+_ANCHOR = AnchorWebhook()
 
 
 @with_config(CLOSED)
@@ -68,3 +69,18 @@ class NotifyTable(PostTable):
         StrictBool,
         Field(description="true: also told what a dry run would have done."),
     ] = _NOTIFY.dry_run
+
+
+@with_config(CLOSED)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnchorWebhookTable(PostTable):
+    """`[anchor_webhook]`: a web server off this host that keeps the audit log's head."""
+
+    every_seconds: Annotated[
+        PositiveDuration,
+        Field(alias="every", description="A head that moved is sent when the last one sent is so old."),
+    ] = _ANCHOR.every_seconds
+    every_records: Annotated[
+        PositiveCount,
+        Field(description="It is sent before that when the log grew by so many records."),
+    ] = _ANCHOR.every_records

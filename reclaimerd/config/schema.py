@@ -24,7 +24,7 @@ from reclaimerd.config.daemon_tables import (
     WorkersTable,
 )
 from reclaimerd.config.drain_tables import DrainTable
-from reclaimerd.config.outlet_tables import MetricsTable, NotifyTable
+from reclaimerd.config.outlet_tables import AnchorWebhookTable, MetricsTable, NotifyTable
 from reclaimerd.config.rule_kinds import RuleItem
 from reclaimerd.config.value_kinds import (
     AbsolutePath,
@@ -104,6 +104,7 @@ class PolicyFile:
     warn: WarnTable = field(default_factory=WarnTable)
     miner: MinerTable = field(default_factory=MinerTable)
     audit: AuditTable = field(default_factory=AuditTable)
+    anchor_webhook: AnchorWebhookTable = field(default_factory=AnchorWebhookTable)
     access: AccessTable = field(default_factory=AccessTable)
     metrics: MetricsTable = field(default_factory=MetricsTable)
     notify: tuple[NotifyTable, ...] = ()

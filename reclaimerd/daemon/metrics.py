@@ -9,18 +9,20 @@ from dataclasses import dataclass
 
 from reclaimerd import __version__
 from reclaimerd.daemon.cycle import Cycle
+from reclaimerd.daemon.lately import budget_left
 from reclaimerd.daemon.tally import NOTICE_RESULTS, OTHER, RESET_OUTCOMES, Buckets, Tally
-from reclaimerd.daemon.views import budget_left
 from reclaimerd.judge.series import Series
+from reclaimerd.judge.staging import is_staged
 from reclaimerd.judge.trend import trend_of
 from reclaimerd.model.drain import DrainPhase, NodeDrain
 from reclaimerd.model.identity import GpuUuid
 from reclaimerd.model.incident import ENDS, Stage
 from reclaimerd.model.kernel import Leaving
 from reclaimerd.model.ledger import Ledger
-from reclaimerd.model.policy import Mode
+from reclaimerd.model.policy import FaultRule, Mode, Policy, Rule
 from reclaimerd.model.reading import Known
 from reclaimerd.model.snapshot import DriverState, GpuReading, RecoveryAction, Snapshot
+from reclaimerd.record.chain import Head
 
 UNKNOWN = "unknown"
 STUCK = frozenset({Leaving.STUCK_BLOCKED, Leaving.STUCK_SPINNING, Leaving.NO_RELEASE})
@@ -39,13 +41,18 @@ Measured = Values | Buckets
 
 @dataclass(frozen=True, slots=True)
 class MetricFacts:
-    """What the cycle does not know: counts, our own times (Unix), the audit's head, workers left behind."""
+    """What the cycle does not know: counts, our own times (Unix), the audit's head, workers left behind.
+
+    `anchored` is the head that a receiver took, `anchor_fault` that one could not be kept elsewhere.
+    """
 
     tally: Tally
     started_at: float
     last_pass_at: float | None = None
-    audit_head: int | None = None
+    audit_head: Head | None = None
     abandoned: Mapping[str, bool] | None = None
+    anchored: Head | None = None
+    anchor_fault: bool = False
 
 
 def metrics_of(cycle: Cycle, facts: MetricFacts) -> Mapping[str, Measured]:
@@ -118,7 +125,7 @@ def _xids(ledger: Ledger) -> Mapping[str, Values]:
 
 def _of_host(cycle: Cycle, facts: MetricFacts) -> Mapping[str, Values]:
     state, ledger = cycle.state, cycle.state.ledger
-    left = budget_left(cycle)
+    left = budget_left(cycle.state, cycle.policy.budgets)
     return {
         "build_info": {(__version__,): 1},
         "start_time_seconds": {(): facts.started_at},
@@ -130,13 +137,28 @@ def _of_host(cycle: Cycle, facts: MetricFacts) -> Mapping[str, Values]:
         "record_fault": {(): bool(state.record_fault)},
         "abandoned_workers": {(role,): left for role, left in (facts.abandoned or {}).items()},
         "last_pass_timestamp_seconds": _alone(facts.last_pass_at),
-        "audit_head_sequence": _alone(facts.audit_head),
+        "audit_head_sequence": _alone(_number(facts.audit_head)),
+        "audit_anchored_sequence": _alone(_number(facts.anchored)),
+        "anchor_fault": {(): facts.anchor_fault},
+        "suspended_rules": {(): len(ledger.suspended)},
+        "staged_rules": _staged(cycle.policy),
         "budget_left": {(kind,): left[key] for kind, key in _BUDGETS.items()},
     }
 
 
 def _alone(value: float | None) -> Values:
     return {} if value is None else {(): value}
+
+
+def _number(head: Head | None) -> int | None:
+    return None if head is None else head.seq
+
+
+def _staged(policy: Policy) -> Values:
+    """Return how many of the rules with `enforce_on` may enforce on this host, and how many may not."""
+    rules: tuple[Rule | FaultRule, ...] = (*policy.rules, *policy.fault_rules)
+    here = Counter(rule.name in policy.enforces_here for rule in rules if is_staged(rule))
+    return {("yes",): here[True], ("no",): here[False]}
 
 
 def _of_standing(cycle: Cycle) -> Mapping[str, Values]:
@@ -192,6 +214,7 @@ def _of_tally(tally: Tally, cycle: Cycle) -> Mapping[str, Measured]:
         "time_to_reclaim_seconds": tally.reclaims,
         "alarms_total": {(): tally.alarms},
         "denied_total": {(): tally.denied},
+        "denied_calls_total": {(): cycle.state.denied},
         "pass_duration_seconds": tally.passes,
         "pass_failures_total": {(): tally.failed_passes},
         "notices_total": _from_zero(tally.notices, names, NOTICE_RESULTS),

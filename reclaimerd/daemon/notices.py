@@ -51,6 +51,12 @@ def record_fault(why: str, host: str, wall: float) -> Notice:
     return Notice(NoticeKind.RECORD_FAULT, Severity.CRITICAL, host, text, wall)
 
 
+def anchor_fault(why: str, host: str, wall: float) -> Notice:
+    """Return the notice that the audit's head can't be kept elsewhere; nothing else is hindered by it."""
+    text = f"the audit log's head can't be kept elsewhere: {why}"
+    return Notice(NoticeKind.ANCHOR_FAULT, Severity.WARNING, host, text, wall)
+
+
 def _told(entry: AuditEntry) -> tuple[NoticeKind, Severity] | None:
     by_operator = entry.actor is not None and entry.actor.kind is ActorKind.OPERATOR
     match entry.kind:

@@ -1,4 +1,4 @@
-"""What leaves the daemon for people's eyes beside log and socket: counts, notices, the metrics' text file.
+"""What leaves the daemon beside log and socket: counts, notices, the audit's head, the metrics' text file.
 
 It hears of each durable batch and of each pass, after the fact and outside of both: neither waits for it, and
 a fault of it reaches neither. It may not act, nor change anything of the cycle's.
@@ -11,16 +11,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from reclaimerd.daemon.anchor_tasks import AnchorSender
 from reclaimerd.daemon.cycle import Cycle
 from reclaimerd.daemon.metrics import MetricFacts, metrics_of
 from reclaimerd.daemon.metrics_text import metrics_text
 from reclaimerd.daemon.notice_tasks import Notifier
-from reclaimerd.daemon.notices import notices_of, record_fault
+from reclaimerd.daemon.notices import anchor_fault, notices_of, record_fault
 from reclaimerd.daemon.tally import Tally
 from reclaimerd.host.files import replace_plainly
 from reclaimerd.model.ports import Batch
 from reclaimerd.observe.side_thread import SideThread
 from reclaimerd.record import logs
+from reclaimerd.record.chain import Head
 
 TEXTFILE_EVERY_SECONDS = 15.0
 """node_exporter is asked no more often than that as a rule."""
@@ -36,7 +38,9 @@ class Outlets:
     cycle: Callable[[], Cycle]
     tally: Tally
     notifier: Notifier
-    audit_head: Callable[[], int | None] = lambda: None
+    anchors: AnchorSender
+    audit_head: Callable[[], Head | None] = lambda: None
+    anchor_file_fault: Callable[[], str] = str
     abandoned: Callable[[], dict[str, bool]] = dict
     wall: Callable[[], float] = time.time
     started_at: float = field(default_factory=time.time)
@@ -44,6 +48,7 @@ class Outlets:
     _heard: deque[Batch] = field(default_factory=deque)
     _thread: SideThread = field(default_factory=SideThread)
     _told_fault: bool = False
+    _told_anchor: bool = False
     _text: str = ""
     _text_mono: float = float("-inf")
     _written_mono: float = float("-inf")
@@ -74,16 +79,27 @@ class Outlets:
         self._text_mono, self._text = now, self._fresh_text()
         return self._text
 
+    def anchor_fault(self) -> str:
+        """Return why the audit's head could not be kept elsewhere, or ""; it binds nobody."""
+        return "; ".join(filter(None, (self.anchor_file_fault(), self.anchors.fault())))
+
     def _fresh_text(self) -> str:
         self._take_heard()
         facts = MetricFacts(
-            self.tally, self.started_at, self.last_pass_at, self.audit_head(), self.abandoned()
+            self.tally,
+            self.started_at,
+            self.last_pass_at,
+            self.audit_head(),
+            self.abandoned(),
+            self.anchors.sent,
+            bool(self.anchor_fault()),
         )
         return metrics_text(metrics_of(self.cycle(), facts))
 
     async def stop(self) -> None:
-        """Let go of notices that are on their way."""
+        """Let go of notices, and of the head, that are on their way."""
         await self.notifier.stop()
+        await self.anchors.stop()
 
     def _take_heard(self) -> None:
         while self._heard:
@@ -107,6 +123,11 @@ class Outlets:
         if fault and not self._told_fault and not cycle.joints.dry_run:
             self.notifier.tell(record_fault(fault, cycle.joints.host, self.wall()))
         self._told_fault = bool(fault)
+        self.anchors.look(self.audit_head())
+        unkept = self.anchor_fault()
+        if unkept and not self._told_anchor:
+            self.notifier.tell(anchor_fault(unkept, cycle.joints.host, self.wall()))
+        self._told_anchor = bool(unkept)
         now = cycle.joints.clock()
         path = cycle.policy.metrics.textfile
         if path and now >= self._written_mono + TEXTFILE_EVERY_SECONDS:

@@ -3,6 +3,7 @@
 import time
 
 from reclaimerd.act.webhook_post import post
+from reclaimerd.daemon.anchor_tasks import AnchorSender
 from reclaimerd.daemon.engine import ROLES, Choice
 from reclaimerd.daemon.notice_tasks import Notifier
 from reclaimerd.daemon.outlets import Outlets
@@ -19,15 +20,13 @@ def build_outlets(
     tally = Tally()
     recorder = parts.recorder
 
-    def audit_head() -> int | None:
-        head = None if recorder is None else recorder.head()
-        return None if head is None else head.seq
-
     outlets = Outlets(
         parts.cycle,
         tally,
         Notifier(lambda: parts.policy().notices, post, tally, time.monotonic),
-        audit_head,
+        AnchorSender(lambda: parts.policy().anchor_webhook, post, time.monotonic, time.time, parts.boot_id),
+        (lambda: None) if recorder is None else recorder.head,
+        str if recorder is None else recorder.anchor_fault,
         lambda: {role: probe.abandoned is not None for role, probe in zip(ROLES, probes, strict=True)},
     )
     silent = recorder is None or choice.foreground

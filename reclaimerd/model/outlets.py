@@ -38,6 +38,7 @@ class NoticeKind(StrEnum):
     BREAKER_TRIPPED = "breaker_tripped"
     DRAIN_REQUESTED = "drain_requested"
     RECORD_FAULT = "record_fault"
+    ANCHOR_FAULT = "anchor_fault"
     INCIDENT_OPENED = "incident_opened"
     INCIDENT_ENDED = "incident_ended"
 
@@ -90,3 +91,25 @@ class NotifyTarget:
     def wants(self, notice: Notice) -> bool:
         """Tell whether this receiver is told of it at all."""
         return notice.severity in self.severities and (self.dry_run or not notice.dry_run)
+
+
+@dataclass(frozen=True, slots=True)
+class AnchorWebhook:
+    """Who keeps the audit log's head for us, off this host; "" as address is nobody.
+
+    The head is sent when it moved by `every_records`, or moved at all and the last one is `every_seconds`
+    old. The keys of the address are those of `WebhookTarget`.
+    """
+
+    url: str = ""
+    secret_file: str = ""
+    ca_file: str = ""
+    seconds: float = 10.0
+    plain_http: bool = False
+    every_seconds: float = 300.0
+    every_records: int = 1000
+
+    @property
+    def webhook(self) -> WebhookTarget:
+        """Return where and how it is posted."""
+        return WebhookTarget(self.url, self.secret_file, self.ca_file, self.seconds, self.plain_http)

@@ -1,4 +1,4 @@
-"""The daemon's log: short constant events with fields, as JSON lines or as the journal likes them.
+"""The daemon's log: short constant events with fields, as JSON lines or as entries of the journal.
 
 structlog stands behind it and brings rich along, a tenth of a second: it is imported at the first
 line, so that a command in the foreground does not pay for it. Lines go through a bounded queue to a
@@ -13,7 +13,10 @@ import re
 import sys
 import threading
 from collections.abc import Callable, MutableMapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
+
+from reclaimerd.record.journal import SOCKET, connected, entry
 
 if TYPE_CHECKING:
     from structlog.types import Processor
@@ -91,16 +94,19 @@ def journal_attached(stream: TextIO) -> bool:
     return os.environ.get("JOURNAL_STREAM", "") == f"{status.st_dev}:{status.st_ino}"
 
 
-def configure(stream: TextIO = sys.stderr, *, journal: bool) -> LineQueue:
-    """Send every event to the stream, as priority-prefixed lines for the journal or as JSON lines.
+def configure(stream: TextIO = sys.stderr, *, journal: bool, at: Path = SOCKET) -> LineQueue:
+    """Send every event to the stream as JSON lines, or to the journal as entries with fields.
 
-    The returned queue is to be closed at the end, so that the last lines are written.
+    Where the journal's own socket can't be had, it gets priority-prefixed lines by the stream. The
+    returned queue is to be closed at the end, so that the last lines are written.
     """
     import structlog  # noqa: PLC0415  # see above
 
-    render = journal_line if journal else json_line
+    native = connected(at) if journal else None
+    render = (journal_line if native is None else journal_entry) if journal else json_line
     lines = LineQueue(
-        stream.fileno(), lambda count: render(None, "warning", {"event": "log_lines_dropped", "count": count})
+        stream.fileno() if native is None else native.detach(),  # open as long as the process is
+        lambda count: render(None, "warning", {"event": "log_lines_dropped", "count": count}),
     )
     processors: list[Processor] = [structlog.contextvars.merge_contextvars]
     if not journal:
@@ -147,9 +153,19 @@ def json_line(_logger: object, method: str, event_dict: MutableMapping[str, Any]
 
 def journal_line(_logger: object, method: str, event_dict: MutableMapping[str, Any]) -> str:
     """Return `<N>event key=value ...`; values with blanks or odd characters are JSON strings."""
+    return f"<{_PRIORITIES.get(method, 6)}>{_message(event_dict)}"
+
+
+def journal_entry(_logger: object, method: str, event_dict: MutableMapping[str, Any]) -> str:
+    """Return the lines of one entry: the message as in a plain line, and each field by itself."""
+    fields = {key: _value(value) for key, value in event_dict.items() if key != "event"}
+    name = _value(event_dict.get("event", ""))
+    return entry(_PRIORITIES.get(method, 6), name, _message(event_dict), fields)
+
+
+def _message(event_dict: MutableMapping[str, Any]) -> str:
     name = _value(event_dict.pop("event", ""))
-    fields = "".join(f" {_value(key)}={_value(value)}" for key, value in event_dict.items())
-    return f"<{_PRIORITIES.get(method, 6)}>{name}{fields}"
+    return name + "".join(f" {_value(key)}={_value(value)}" for key, value in event_dict.items())
 
 
 def _value(value: object) -> str:

@@ -7,7 +7,7 @@ from reclaimerd.host.files import ensure_directory
 from reclaimerd.model.policy import AuditSettings
 from reclaimerd.record.audit import Audit
 from reclaimerd.record.faults import record_error
-from reclaimerd.record.recorder import Opened
+from reclaimerd.record.recorder_ports import Opened
 from reclaimerd.record.store import STORE_NAME, Store
 
 _STATE_MODE = 0o700

@@ -8,21 +8,21 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from reclaimerd.errors import ReclaimerdError, RecordError
 from reclaimerd.host.files import write_durably
 from reclaimerd.model.audit_record import AuditEntry, RecordKind
-from reclaimerd.model.incident import ActorKind, Incident
-from reclaimerd.model.ledger import Ledger
+from reclaimerd.model.incident import ActorKind
 from reclaimerd.model.ports import Batch
 from reclaimerd.record.chain import Head
 from reclaimerd.record.faults import NoSpaceError, record_error
+from reclaimerd.record.recorder_ports import Opened
 from reclaimerd.record.store import Remembered, Stored
 
 LIMIT_SECONDS = 5.0
@@ -30,61 +30,6 @@ LIMIT_SECONDS = 5.0
 OPENING_SECONDS = 30.0
 """How long opening may take: every page of the store is checked, on a disk that was just mounted."""
 T = TypeVar("T")
-
-
-class StorePort(Protocol):
-    """The store, as far as the recorder needs it."""
-
-    def load(self) -> Stored:
-        """Return all that a start needs."""
-        ...
-
-    def save(self, incidents: Sequence[Incident], ledger: Ledger | None = None) -> None:
-        """Make incidents and ledger durable."""
-        ...
-
-    def anchor(self, head: Head) -> None:
-        """Make the audit's head durable."""
-        ...
-
-    def remember(self, remembered: Remembered) -> None:
-        """Make what was seen while healthy durable."""
-        ...
-
-    def close(self) -> None:
-        """Let go of it."""
-        ...
-
-
-class AuditPort(Protocol):
-    """The audit log, as far as the recorder needs it."""
-
-    def append(
-        self, entries: Sequence[AuditEntry], *, wall: float, mono: float, use_reserve: bool = False
-    ) -> Head:
-        """Make all entries durable, or none."""
-        ...
-
-    def spend_reserve(self) -> bool:
-        """Free the reserved room; tell whether there was any."""
-        ...
-
-    def reserve_is_spent(self, mono: float) -> bool:
-        """Tell whether the reserved room was freed and is not there again."""
-        ...
-
-    def close(self) -> None:
-        """Let go of it."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """What the thread opened, and what the store held then."""
-
-    store: StorePort
-    audit: AuditPort
-    stored: Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +109,10 @@ class Recorder:
     def head(self) -> Head | None:
         """Return the last audit record that is durable and anchored, None before the first."""
         return self._head
+
+    def anchor_fault(self) -> str:
+        """Return why the audit's head could not be written to its anchor file, or ""; it binds nobody."""
+        return "" if self._opened is None else self._opened.audit.anchor_fault()
 
     async def try_again(self) -> None:
         """Find out, while there is a fault, whether records are durable again; the fault says the rest."""

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from reclaimerd.errors import RecordError
 from reclaimerd.host.wire import Decoder, to_json
 from reclaimerd.model.identity import GpuUuid, IncidentId, ProcessRef
-from reclaimerd.model.incident import Incident, Stage
+from reclaimerd.model.incident import Incident, Stage, newest_acted
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.memory import Baseline, RememberedHolder
 from reclaimerd.record.chain import Head
@@ -59,6 +59,8 @@ class Stored:
     baselines: tuple[Baseline, ...] = ()
     anchor: Head | None = None
     abandoned: tuple[AbandonedWorker, ...] = ()
+    last_acted: Incident | None = None
+    """Of the newest incidents the one whose last step is the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,7 @@ class Store:
             baselines=tuple(Baseline(GpuUuid(gpu), key, used) for gpu, key, used in least),
             anchor=self.read_anchor(),
             abandoned=workers,
+            last_acted=newest_acted((*incidents, *ended)),
         )
 
     def read_anchor(self) -> Head | None:

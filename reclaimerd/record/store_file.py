@@ -28,8 +28,13 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             one INTEGER PRIMARY KEY CHECK (one = 1), seq INTEGER NOT NULL, hash TEXT NOT NULL)""",
         "CREATE TABLE abandoned (role TEXT PRIMARY KEY, doc TEXT NOT NULL)",
     ),
+    (),
 )
-"""The statements that lead from version N (the index) to N + 1; a released one is never changed."""
+"""The statements that lead from version N (the index) to N + 1; a released one is never changed.
+
+A step without any is for the documents' sake: what binds and an older reader would drop (2: resets under
+way, GPUs not to be touched, drain requests, suspended rules) must make it refuse.
+"""
 
 
 def refuse_untrusted(path: Path) -> None:

@@ -25,6 +25,7 @@ from reclaimerd.record.audit_keeping import pack_full_files
 from tests.builders import WALL
 from tests.record.log_rig import Log, a_note
 from tests.record.review_rig import GPU_A, HOSTILE, append, stories
+from tests.rigs.other_user import as_user
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = [sys.executable, "-m", "reclaimerd.cli.main", "audit"]
@@ -375,30 +376,8 @@ def test_a_reader_that_goes_away_early_is_no_error(log: Log) -> None:
 
 
 def as_nobody(folder: Path, log: Log, *words: str) -> tuple[int, str, str]:
-    """Return exit code, stdout and stderr of `reclaimctl audit` as another user.
-
-    Forked, since another user may not reach this Python; what it imports late was imported before.
-    """
-    out, err = folder / "out", folder / "err"
-    descriptors = [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) for path in (out, err)]
-    pid = os.fork()
-    if pid == 0:
-        code = 99
-        try:
-            os.dup2(descriptors[0], 1)
-            os.dup2(descriptors[1], 2)
-            sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
-            os.setgroups([])
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
-            code = call(log, *words)
-            sys.stdout.flush()
-            sys.stderr.flush()
-        finally:
-            os._exit(code)
-    for descriptor in descriptors:
-        os.close(descriptor)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), out.read_text(), err.read_text()
+    """Return exit code, stdout and stderr of `reclaimctl audit` as a user without any right."""
+    return as_user(folder, NOBODY, [NOBODY], lambda: call(log, *words))
 
 
 @pytest.mark.root
@@ -459,3 +438,32 @@ def test_a_read_only_disk_is_reviewed_without_an_index(
         assert call(there, "verify") == 0
     finally:
         subprocess.run(["/usr/bin/umount", "--lazy", str(place)], check=True, timeout=10)
+
+
+def test_a_story_that_is_longer_than_asked_for_says_so(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first records, that there are more, and the way to all; nothing of it when all are told."""
+    assert call(log, "show", "inc-3", "--limit", "4") == 0
+    err = capsys.readouterr().err
+    assert "only the first 4 records are told" in err
+    assert "reclaimctl audit export --incident inc-3" in err
+    assert call(log, "show", "inc-3", "--limit", "4", "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (len(answer["records"]), answer["more"]) == (4, True)
+    assert call(log, "show", "inc-3", "--limit", "5", "--json") == 0
+    out, err = capsys.readouterr()
+    assert (json.loads(out)["more"], err) == (False, "")
+
+
+def test_anchors_of_several_hosts_want_one_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a receiver keeps of a fleet: exit 2 without a name, and the right host's heads with one."""
+    log, kept = Log(tmp_path / "log"), tmp_path / "kept"
+    head = log.write(3)
+    lines = [{"host": "gpu-1", "seq": 3, "hash": head.hash}, {"host": "gpu-2", "seq": 3, "hash": "0" * 64}]
+    kept.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert call(log, "verify", "--anchor", str(kept)) == 2
+    out, err = capsys.readouterr()
+    assert "intact" not in out
+    assert "--anchor-host" in err
+    assert call(log, "verify", "--anchor", str(kept), "--anchor-host", "gpu-1") == 0
+    assert call(log, "verify", "--anchor", str(kept), "--anchor-host", "gpu-2") == 9
+    assert call(log, "verify", "--anchor", str(kept), "--anchor-host", "gpu-3") == 2

@@ -1,12 +1,14 @@
 """`[metrics]` and `[[notify]]` in the policy file."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from reclaimerd.config.check import check
 from reclaimerd.config.load import load
-from reclaimerd.model.outlets import MetricsSettings, NotifyTarget, Severity
+from reclaimerd.config.outlet_combinations import outlet_warnings
+from reclaimerd.model.outlets import AnchorWebhook, MetricsSettings, NotifyTarget, Severity
 from reclaimerd.model.policy import Policy
 
 WHOLE = """
@@ -96,6 +98,10 @@ def test_a_loopback_address_needs_no_word_more(tmp_path: Path, address: str) -> 
         ("[metrics]\nport = 1", "metrics.port", "not known"),
         ('[[notify]]\nurl = "https://x/"', "notify[0].name", "no name"),
         ('[[notify]]\nname = "x"', "notify[0].url", "no address"),
+        ('[anchor_webhook]\nevery = "1m"', "anchor_webhook.url", "no address"),
+        ('[anchor_webhook]\nurl = "http://127.0.0.1/"', "anchor_webhook.url", "plain_http"),
+        ('[anchor_webhook]\nurl = "https://x/"\nevery = "0s"', "anchor_webhook.every", ""),
+        ('[anchor_webhook]\nurl = "https://x/"\nevery_records = 0', "anchor_webhook.every_records", "range"),
         ('[[notify]]\nname = "x"\nurl = "ftp://x/"', "notify[0].url", "can't be used"),
         ('[[notify]]\nname = "x"\nurl = "http://127.0.0.1/"', "notify[0].url", "plain_http"),
         (
@@ -134,3 +140,17 @@ def test_an_unsigned_receiver_is_a_warning(tmp_path: Path) -> None:
     path.write_text(WHOLE, encoding="utf-8")
     (warning,) = load(path, enforce_ownership=False).warnings
     assert '"here" has no secret_file' in warning
+
+
+def test_who_keeps_the_audit_s_head(tmp_path: Path) -> None:
+    """Each key in its place; without a key that signs it is allowed, and a warning."""
+    text = (
+        '[anchor_webhook]\nurl = "https://keeper.example.org/"\nsecret_file = "/etc/reclaimerd/key"\n'
+        'ca_file = "/etc/ssl/x.pem"\nwithin = "3s"\nevery = "1m"\nevery_records = 7\n'
+    )
+    keeper = AnchorWebhook("https://keeper.example.org/", "/etc/reclaimerd/key", "/etc/ssl/x.pem", 3.0)
+    policy = loaded(tmp_path, text)
+    assert policy.anchor_webhook == replace(keeper, every_seconds=60.0, every_records=7)
+    assert list(outlet_warnings(policy)) == []
+    (warning,) = outlet_warnings(loaded(tmp_path, '[anchor_webhook]\nurl = "https://x/"\n'))
+    assert "secret_file" in warning

@@ -28,7 +28,7 @@ from reclaimerd.model.drain_policy import (
     UnitTarget,
     WebhookTarget,
 )
-from reclaimerd.model.outlets import NotifyTarget
+from reclaimerd.model.outlets import AnchorWebhook, NotifyTarget
 from reclaimerd.model.policy import FaultRule, Mode, Policy, Rule, RuleKind, Selector, Threshold
 
 CONFIG = Path(__file__).resolve().parents[2] / "config"
@@ -86,9 +86,11 @@ def test_every_commented_default_is_the_true_one(tmp_path: Path) -> None:
     nobody: dict[str, Any] = dict.fromkeys(TARGETS)
     drain = replace(policy.drain, **nobody)
     bare = replace(policy, rules=(), fault_rules=(), protections=(), signatures=(), notices=(), drain=drain)
+    bare = replace(bare, anchor_webhook=AnchorWebhook())
     assert replace(bare, digest="built-in", source="") == Policy()
     assert {name: getattr(policy.drain, name) for name in TARGETS} == TARGETS
     assert policy.notices == (NotifyTarget("on-call", "https://alerts.example.org/hook"),)
+    assert policy.anchor_webhook == AnchorWebhook("https://anchors.example.org/reclaimerd")
     (fault,) = policy.fault_rules
     assert {RuleKind.FAULT, *(rule.kind for rule in policy.rules)} == set(RuleKind)
     defaults = Policy().ladder

@@ -15,7 +15,7 @@ from reclaimerd.model.fault import FaultClass, StandingXid
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.incident import Stage
 from reclaimerd.model.kernel import Leaving, Plight, TaskCondition
-from reclaimerd.model.ledger import Breaker, Ledger, Pause
+from reclaimerd.model.ledger import Breaker, Ledger, Pause, Suspension
 from reclaimerd.model.outlets import NotifyTarget
 from reclaimerd.model.policy import FaultDomain, Signature
 from reclaimerd.model.reading import Known, Unreadable
@@ -223,3 +223,18 @@ def test_every_word_of_the_driver_has_a_series() -> None:
     found = values(after_a_pass(a_snapshot(gpus=(gpu,))), "gpu_recovery_action")
     assert {labels[1] for labels in found} == {action.value for action in RecoveryAction}
     assert chosen(found) == ["node_reboot"]
+
+
+def test_rules_that_are_held_back_and_calls_that_were_denied() -> None:
+    """Suspended ones, and those of a staged rollout by whether this host is in; every denied call counts."""
+    rig = after_a_pass(a_busy_snapshot())
+    assert values(rig, "suspended_rules") == {(): 0}
+    assert values(rig, "staged_rules") == {("yes",): 0, ("no",): 0}
+    rules = [a_rule(name, enforce_on_percent=50.0) for name in ("in", "out", "out-too")]
+    rig.cycle.policy = replace(a_policy(*rules, a_rule("whole")), enforces_here=frozenset({"in", "whole"}))
+    rig.cycle.state.ledger = replace(rig.cycle.state.ledger, suspended=(Suspension("in", "ann", "", WALL),))
+    rig.cycle.state.denied = 70
+    assert values(rig, "suspended_rules") == {(): 1}
+    assert values(rig, "staged_rules") == {("yes",): 1, ("no",): 2}
+    assert values(rig, "denied_calls_total") == {(): 70}
+    assert values(rig, "audit_anchored_sequence") == {}

@@ -11,6 +11,7 @@ from reclaimerd.daemon.metric_families import BY_NAME, FAMILIES, MetricKind
 from reclaimerd.daemon.metrics import MetricFacts, metrics_of
 from reclaimerd.daemon.metrics_text import metrics_text
 from reclaimerd.daemon.tally import Buckets, Tally
+from reclaimerd.record.chain import Head
 from tests.builders import GPU_A, WALL, a_busy_snapshot, a_ref, an_incident
 from tests.daemon.test_metrics import after_a_pass, values
 from tests.fakes import Rig
@@ -22,7 +23,7 @@ def a_full_text(rig: Rig) -> str:
     tally.passes.add(0.02)
     tally.reclaims.add(12.5)
     tally.acts["sigterm", "sent"] = 3
-    facts = MetricFacts(tally, WALL - 60, WALL, 17, {"nvml": True, "procfs": False})
+    facts = MetricFacts(tally, WALL - 60, WALL, Head(17, "0" * 64), {"nvml": True, "procfs": False})
     return metrics_text(metrics_of(rig.cycle, facts))
 
 
@@ -50,7 +51,7 @@ def test_the_text_is_what_prometheus_reads() -> None:
 def test_nothing_is_measured_that_the_table_does_not_have() -> None:
     """A value under a name that is not in the table would be shown to nobody."""
     rig = after_a_pass(a_busy_snapshot())
-    measured = metrics_of(rig.cycle, MetricFacts(Tally(), WALL, WALL, 1, {"nvml": False}))
+    measured = metrics_of(rig.cycle, MetricFacts(Tally(), WALL, WALL, Head(1, "0" * 64), {"nvml": False}))
     assert set(measured) == set(BY_NAME)
     for family in FAMILIES:
         value = measured[family.name]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from reclaimerd.daemon import entries
+from reclaimerd.daemon.anchor_tasks import AnchorSender
 from reclaimerd.daemon.notice_tasks import Notifier
 from reclaimerd.daemon.outlets import SAME_TEXT_SECONDS, TEXTFILE_EVERY_SECONDS, Outlets
 from reclaimerd.daemon.recording import HeardRecorder
@@ -20,7 +21,7 @@ from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.drain_ports import Asked, TargetAnswer
 from reclaimerd.model.outlets import MetricsSettings, NotifyTarget, Severity
 from reclaimerd.model.ports import Batch
-from tests.builders import GIB, WALL, a_busy_snapshot, a_policy, a_rule
+from tests.builders import BOOT, GIB, WALL, a_busy_snapshot, a_policy, a_rule
 from tests.fakes import FakeRecorder, Rig, a_disk_error, a_rig
 from tests.rigs.simulated import wait_until
 
@@ -63,7 +64,8 @@ def make(textfile: Path | None = None, **joints: object) -> Story:
 
     tally = Tally()
     notifier = Notifier(lambda: policy.notices, post, tally, lambda: rig.now[0])
-    return Story(rig, Outlets(lambda: rig.cycle, tally, notifier, wall=lambda: WALL), posted)
+    anchors = AnchorSender(lambda: policy.anchor_webhook, post, lambda: rig.now[0], lambda: WALL, BOOT)
+    return Story(rig, Outlets(lambda: rig.cycle, tally, notifier, anchors, wall=lambda: WALL), posted)
 
 
 async def rest() -> None:
@@ -287,3 +289,22 @@ def test_a_folder_that_hangs_holds_up_no_pass(tmp_path: Path, monkeypatch: pytes
         story.outlets._thread._thread.join(BOUND)  # type: ignore[union-attr]  # it was started above
         os.close(reader)
         os.close(writer)
+
+
+def test_a_head_that_can_t_be_kept_is_told_once_and_hinders_nothing() -> None:
+    """By notice and metric; told again when it came back and went."""
+    story = make()
+    faults = iter(("", "/mnt/x: gone", "/mnt/x: gone", "", "/mnt/x: gone"))
+    fault = [""]
+    story.outlets.anchor_file_fault = lambda: fault[0]
+
+    async def work() -> None:
+        for fault[0] in faults:
+            story.outlets.passed(0.01)
+            await rest()
+            story.rig.now[0] += SAME_TEXT_SECONDS
+            assert f"reclaimerd_anchor_fault {float(bool(fault[0]))}" in story.outlets.text()
+
+    story.run(work)
+    text = '{"t": "anchor_fault: the audit log\'s head can\'t be kept elsewhere: /mnt/x: gone"}\n'
+    assert story.posted == [text, text]

@@ -375,7 +375,7 @@ def killed_in_the_middle(directory: Path, rounds: int) -> dict[int, str]:
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    "rounds", [50, pytest.param(1000, marks=[pytest.mark.nightly, pytest.mark.timeout(1800)])]
+    "rounds", [30, pytest.param(1000, marks=[pytest.mark.nightly, pytest.mark.timeout(1800)])]
 )
 def test_nothing_acknowledged_is_lost_to_kill_dash_nine(tmp_path: Path, rounds: int) -> None:
     """Writers killed in mid-append, rotation or packing: what was acknowledged stands, and all verifies."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reclaimerd.record import audit_anchors
-from reclaimerd.record.audit_anchors import AnchorFile, anchor_line, read_anchors
+from reclaimerd.record.audit_anchors import AnchorFile, MixedAnchorsError, anchor_line, read_anchors
 from reclaimerd.record.audit_check import Anchors, Verification
 from reclaimerd.record.audit_read import verify
 from reclaimerd.record.chain import Head
@@ -197,6 +197,37 @@ def test_a_hanging_file_holds_up_no_append(tmp_path: Path, monkeypatch: pytest.M
     for _ in range(5):
         head = audit.append([a_note()], wall=WALL, mono=MONO)
     assert not path.exists()
+    assert audit.anchor_fault() == ""
+    monkeypatch.setattr(audit_anchors, "HANGS_SECONDS", 0.0)
+    assert "has not answered" in audit.anchor_fault()
     go.set()
     audit.close()
     assert list(read_anchors(path)) == [1, head.seq]
+
+
+def test_of_two_heads_with_one_number_the_first_counts(tmp_path: Path) -> None:
+    """Who writes a log anew can have its heads kept too, and the one that was kept before betrays it."""
+    log, anchors = anchored(tmp_path, 3)
+    kept = anchors.read_bytes()
+    log.path.unlink()
+    audit = Log(log.directory).open()
+    head = audit.append([a_note("forged")] * 3, wall=WALL, mono=MONO)
+    audit.close()
+    anchors.write_bytes(anchor_line(head, WALL))
+    assert compared(log, anchors).ok
+    anchors.write_bytes(kept + anchor_line(head, WALL))
+    assert not compared(log, anchors).ok
+    assert "(overwritten)" in " ".join(compared(log, anchors).faults)
+
+
+def test_a_file_of_several_hosts_wants_one_of_them_named(tmp_path: Path) -> None:
+    """Another host's head proves nothing of this log; a line without a host counts for each."""
+    lines = [{"host": name, "seq": seq, "hash": f"{seq:064x}"} for seq, name in enumerate(("a", "b", "a"), 1)]
+    lines.append({"seq": 9, "hash": DIGEST})
+    path = tmp_path / "kept"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert list(read_anchors(path, "a")) == [1, 3, 9]
+    assert list(read_anchors(path, "b")) == [2, 9]
+    with pytest.raises(MixedAnchorsError, match="'a', 'b'") as raised:
+        read_anchors(path)
+    assert "--anchor-host" in raised.value.mend

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 import structlog
 
 from reclaimerd.record import logs
+
+NO_JOURNAL = Path("/nowhere/socket")
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +44,7 @@ def test_json_lines(tmp_path: Path) -> None:
 def test_journal_lines_carry_their_priority(tmp_path: Path) -> None:
     """For the journal a line begins with its priority and has no time of its own."""
     with (tmp_path / "log").open("w") as stream:
-        lines = logs.configure(stream, journal=True)
+        lines = logs.configure(stream, journal=True, at=NO_JOURNAL)
         logs.event("pass_done", holders=3)
         logs.warning("pass_slow", why="the disk is slow")
         logs.error("store_failed")
@@ -53,12 +56,34 @@ def test_journal_lines_carry_their_priority(tmp_path: Path) -> None:
     ]
 
 
+def test_the_journal_gets_fields(tmp_path: Path) -> None:
+    """By its own socket an entry has each field by itself, one line each, whatever a value holds."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal, (tmp_path / "log").open("w") as stream:
+        journal.bind(str(tmp_path / "s"))
+        journal.settimeout(5)
+        lines = logs.configure(stream, journal=True, at=tmp_path / "s")
+        logs.warning("pass_slow", gpu="GPU-1", why="x\nPRIORITY=0", **{"run.id": "a" * 20_000})
+        lines.close()
+        rows = journal.recv(1 << 18).decode("ascii").splitlines()
+    message, *fields = rows
+    assert message.startswith('MESSAGE=pass_slow gpu=GPU-1 why="x\\nPRIORITY=0" run.id=aaa')
+    assert fields[:5] == [
+        "PRIORITY=4",
+        "SYSLOG_IDENTIFIER=reclaimerd",
+        "RECLAIMERD_EVENT=pass_slow",
+        "RECLAIMERD_GPU=GPU-1",
+        'RECLAIMERD_WHY="x\\nPRIORITY=0"',
+    ]
+    assert fields[5:] == [f"RECLAIMERD_RUN_ID={'a' * (16 * 1024)}"]
+    assert (tmp_path / "log").read_text() == ""
+
+
 @pytest.mark.parametrize("journal", [True, False])
 def test_a_hostile_field_stays_in_its_line(tmp_path: Path, *, journal: bool) -> None:
     """Newlines, escapes and odd bytes of a process's name are escaped: no forged line, no terminal trick."""
     hostile = "x\n<2>forged pid=1 \x1b[2J\u202e\udcff\x85"
     with (tmp_path / "log").open("w") as stream:
-        lines = logs.configure(stream, journal=journal)
+        lines = logs.configure(stream, journal=journal, at=NO_JOURNAL)
         logs.event("seen", comm=hostile)
         lines.close()
     content = (tmp_path / "log").read_bytes()

@@ -19,7 +19,8 @@ from reclaimerd.record.audit_read import read_records, verify
 from reclaimerd.record.chain import Head
 from reclaimerd.record.faults import NoSpaceError
 from reclaimerd.record.opening import Places, open_records
-from reclaimerd.record.recorder import Opened, Recorder, RecorderLimits, is_operators
+from reclaimerd.record.recorder import Recorder, RecorderLimits, is_operators
+from reclaimerd.record.recorder_ports import Opened
 from reclaimerd.record.store import Remembered, Store, Stored
 from tests.builders import BOOT, OPERATOR, RULE_ACTOR, an_incident
 from tests.record.log_rig import a_note
@@ -80,6 +81,10 @@ class Journal:
         """Tell whether it was given up."""
         assert mono >= 0
         return self.spent
+
+    def anchor_fault(self) -> str:
+        """Return none: no anchor is kept here."""
+        return ""
 
     def close(self) -> None:
         """Note it."""
