@@ -70,6 +70,11 @@ class Rights:
     admins: frozenset[int] = frozenset()
     owner_access: bool = False
 
+    @property
+    def groups(self) -> frozenset[int]:
+        """Return every group that has a role."""
+        return self.viewers | self.operators | self.admins
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:

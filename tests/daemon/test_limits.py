@@ -15,11 +15,13 @@ import pytest
 
 from reclaimerd.daemon import http_server, limits
 from reclaimerd.daemon.limits import Buckets, Limits
-from tests.daemon.test_http_server import LONG_BYTES, Served, get, read_all, serving, status_of
+from tests.daemon.test_http_server import LONG_BYTES, Served, get, read_all, serving, status_of, wait_until
 from tests.rigs.peers import Peer, request
 from tests.rigs.peers import status_of as status_in
 
 UID = 65532
+OPERATORS = frozenset({64999})
+"""A group that has a role."""
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="root alone becomes another user")
 
 
@@ -64,17 +66,37 @@ def test_many_uids_cost_a_bounded_memory_and_share_one_bucket_past_it() -> None:
 def test_the_counts_of_connections_go_up_and_down() -> None:
     """One uid has 16, all but root 48; root has what is left, and a place that is left is free again."""
     clock = Clock()
-    found = Limits(clock)
+    found = Limits(clock, lambda: OPERATORS)
     for uid in (1, 2, 3):
-        assert [found.enter(uid) for _ in range(limits.MOST_OF_ONE)] == [True] * limits.MOST_OF_ONE
-        assert found.enter(uid) is None
-    assert found.enter(4) is None
+        taken = [found.enter(uid, OPERATORS) for _ in range(limits.MOST_OF_ONE)]
+        assert taken == [True] * limits.MOST_OF_ONE
+        assert found.enter(uid, OPERATORS) is None
+    assert found.enter(4, OPERATORS) is None
     rest = limits.MOST_CONNECTIONS - limits.MOST_OF_OTHERS
     assert [found.enter(0) for _ in range(rest)] == [True] * rest
     assert found.enter(0) is None
-    found.leave(1)
-    assert found.enter(4) is True
-    assert found.enter(1) is None
+    found.leave(1, OPERATORS)
+    assert found.enter(4, OPERATORS) is True
+    assert found.enter(1, OPERATORS) is None
+
+
+def test_those_without_a_role_leave_places_for_those_with_one() -> None:
+    """32 of the 48; who counts as what is asked at each connection, so a reload holds at once."""
+    known: set[int] = set(OPERATORS)
+    found = Limits(Clock(), lambda: frozenset(known))
+    for uid in (1, 2):
+        assert all(found.enter(uid, frozenset({uid})) for _ in range(limits.MOST_OF_ONE))
+    assert found.enter(3, frozenset({3})) is None
+    assert found.enter(3) is None
+    assert [found.enter(3, OPERATORS | {3}) for _ in range(limits.MOST_OF_ONE)] == [True] * limits.MOST_OF_ONE
+    assert found.enter(4, OPERATORS) is None
+    found.leave(1, frozenset({1}))
+    assert found.enter(4, frozenset({4})) is True
+    found.leave(4, frozenset({4}))
+    found.leave(2, frozenset({2}))
+    known.clear()
+    assert found.enter(5, OPERATORS) is None
+    assert found.enter(0) is True
 
 
 def test_too_many_calls_are_told_so_then_cut_and_never_root_s() -> None:
@@ -224,3 +246,43 @@ def test_who_does_not_read_a_long_answer_is_cut(tmp_path: Path, monkeypatch: pyt
         assert poll.poll(15_000), "it was never cut"
         assert len(read_all(greedy)) < LONG_BYTES
         assert made.works()
+
+
+CROWD = """
+import os, socket, sys
+os.setgroups([]); os.setresgid(65533, 65533, 65533); os.setresuid(*[int(sys.argv[2])] * 3)
+held = []
+for _ in range(20):
+    channel = socket.socket(socket.AF_UNIX); channel.settimeout(30); channel.connect(sys.argv[1])
+    try:
+        channel.sendall(b"GET /ok HTTP/1.1\\r\\nHost: x\\r\\nX: ")
+    except OSError:
+        pass
+    held.append(channel)
+print("begun", flush=True)
+sys.stdin.read()
+"""
+
+
+@NEEDS_ROOT
+@pytest.mark.root
+@pytest.mark.process
+def test_four_users_who_hold_all_they_can_get_keep_no_operator_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """80 held connections of four uids without a role: a fifth is cut, a member of a group is answered."""
+    monkeypatch.setattr(http_server, "READ_SECONDS", 60.0)
+    with tempfile.TemporaryDirectory(prefix="limits-") as folder, ExitStack() as stack:
+        Path(folder).chmod(0o755)
+        found = Limits(time.monotonic, lambda: OPERATORS)
+        served = stack.enter_context(serving(Path(folder) / "s", found))
+        served.path.chmod(0o666)
+        for uid in range(UID - 4, UID):
+            argv = [sys.executable, "-I", "-S", "-c", CROWD, str(served.path), str(uid)]
+            crowd = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            stack.enter_context(crowd)
+            assert crowd.stdout is not None
+            assert crowd.stdout.readline() == "begun\n"
+        wait_until(lambda: found._open.total() == limits.MOST_OF_STRANGERS)
+        assert Peer(UID - 5).statuses(served.path, [request("GET", "/ok")]) == [0]
+        operator = Peer(UID, tuple(OPERATORS))
+        assert operator.statuses(served.path, [request("GET", "/ok")] * 3) == [200] * 3
+        assert found._open.total() == limits.MOST_OF_STRANGERS
