@@ -1,6 +1,6 @@
-"""Commands about tasks that will not end: `evidence` of one process, `doctor --stuck` for the host.
+"""Commands about what is wrong: `evidence` of one process, `doctor` and `doctor --stuck` for the host.
 
-They look and act on nothing. `doctor` asks neither the daemon nor NVML: it works while both hang.
+They look and act on nothing. `doctor --stuck` asks neither the daemon nor NVML: it works while both hang.
 """
 
 import json
@@ -79,9 +79,14 @@ def _text(page: Json) -> str:
 @common_options
 @answers
 def doctor(settings: Settings, stuck: bool) -> int:  # noqa: FBT001  # click calls it
-    """Look for what is wrong with this host, without the daemon and without NVML (then exit 10)."""
+    """Ask whether this host is ready, with the mend beside what is wrong; exit 10 unless all are ok or warn.
+
+    Nothing is changed, and nothing is sent but questions. Works without the daemon and as a user too.
+    """
     if not stuck:
-        raise click.UsageError("say what to look for: --stuck")
+        from reclaimerd.cli.doctor_run import run_doctor  # noqa: PLC0415  # heavy, and only for this
+
+        return run_doctor(settings)
     # The engine's eyes are heavy, and only this command needs them without a daemon.
     import asyncio  # noqa: PLC0415
 

@@ -13,6 +13,8 @@ import pytest
 from reclaimerd.act.drain_kubernetes import DrainKubernetes
 from reclaimerd.act.kube_api import KubeApi
 from reclaimerd.act.kube_order import KubeOp
+from reclaimerd.host.kube_client import ClusterAccess
+from reclaimerd.host.kube_review import Deed, denied
 from reclaimerd.model.drain import DrainRequest
 from reclaimerd.model.drain_policy import KubernetesTarget, NodeMark
 from reclaimerd.model.drain_ports import Asked, Foreign, NotAsked
@@ -405,6 +407,21 @@ def test_the_kubelets_own_credentials_can_cordon_but_not_taint(rig: KubeRig) -> 
     assert rig.node()["spec"]["unschedulable"] is True
     took = rig.do(KubeOp.TAKE, incident="inc-2", access=access)
     assert "HTTP 403" in took.text
+
+
+def test_doctor_is_told_what_our_account_may_do(rig: KubeRig) -> None:
+    """A real server's reviews: what rbac-drain.yaml gives is permitted, the pods' list and others are not."""
+    access = ClusterAccess(str(rig.credentials), 20.0)
+    lease = Deed("update", "leases", "coordination.k8s.io", "", "reclaimerd", "reclaimerd-fleet")
+    given = [
+        Deed("patch", "nodes", name=NODE),
+        Deed("patch", "nodes", subresource="status", name=NODE),
+        lease,
+    ]
+    kept = [Deed("list", "pods"), Deed("delete", "nodes", name=NODE)]
+    before = rig.node()
+    assert denied(access, [*given, *kept]) == tuple(kept)
+    assert rig.node() == before
 
 
 def test_our_account_can_do_no_more(rig: KubeRig) -> None:

@@ -226,12 +226,6 @@ def test_a_task_that_spins_in_the_kernel_is_sampled_by_its_cpu() -> None:
     assert {one["tid"] for one in found["stacks"]} == {started.pid}
 
 
-def test_doctor_needs_to_know_what_to_look_for(capsys: pytest.CaptureFixture[str]) -> None:
-    """Alone it is a wrong use."""
-    assert run(["doctor"]) == ExitCode.USAGE
-    assert "--stuck" in capsys.readouterr().err
-
-
 def test_rows_are_shown_with_verdict_and_stack_and_what_was_skipped() -> None:
     """One line says how many, each row its verdict; nothing found says how much was looked at."""
     body: dict[str, Any] = {"rows": [ROW], "processes": 9, "tasks": 30, "watched_seconds": 4.0}
