@@ -37,9 +37,10 @@ class Settings:
 class DaemonSaidNoError(ReclaimerdError):
     """The engine answered with an error of its own."""
 
-    def __init__(self, message: str, mend: str, exit_code: ExitCode) -> None:
+    def __init__(self, message: str, mend: str, exit_code: ExitCode, faults: tuple[str, ...] = ()) -> None:
         super().__init__(message, mend)
         self.exit_code = exit_code
+        self.faults = faults
 
 
 class NoDaemonError(ReclaimerdError):
@@ -62,6 +63,19 @@ def request(settings: Settings, asked: Request, on_line: OnLine | None = None) -
     return answer
 
 
+def ask_running(socket: Path, asked: Request) -> Reply:
+    """Return the answer of the daemon that runs, and of nobody else.
+
+    Raises NoDaemonError when none answers, and other ReclaimerdErrors as `request` does.
+    """
+    answer = ask_daemon(socket, asked, None)
+    if isinstance(answer, NoAnswer):
+        raise NoDaemonError(f"{answer.why} ({socket})", "start it: systemctl start reclaimerd")
+    if answer.status >= HTTP_ERROR:
+        raise _refusal(answer)
+    return answer
+
+
 def exit_code_of(value: object, otherwise: ExitCode) -> ExitCode:
     """Return the exit code that an answer names, or the other one when it names none of ours."""
     try:
@@ -76,6 +90,7 @@ def _refusal(answer: Reply) -> DaemonSaidNoError:
         str(answer.body.get("error") or f"the daemon answered with HTTP status {answer.status}"),
         str(answer.body.get("mend") or ""),
         exit_code_of(answer.body.get("exit_code"), otherwise),
+        tuple(str(fault) for fault in answer.body.get("faults") or ()),
     )
 
 

@@ -5,6 +5,7 @@ A field that an older or newer daemon leaves out shows as unknown and never ends
 
 from collections.abc import Iterator
 
+from reclaimerd.cli import layouts
 from reclaimerd.cli.drain_text import drain_lines
 from reclaimerd.cli.evidence_text import plight_line
 from reclaimerd.cli.http_socket import Json
@@ -15,14 +16,15 @@ from reclaimerd.cli.render import (
     age_text,
     moment_text,
     percent_text,
+    printable,
     size_text,
     user_text,
 )
 from reclaimerd.cli.staged_text import staged_lines
+from reclaimerd.cli.status_text import brake_lines, gpu_lines
+from reclaimerd.cli.tables import shortened
 
-COMMAND_WIDTH = 60
-GPU_SHOWN = 12
-"""As much of a UUID as tells GPUs of one host apart, for tables."""
+COMMAND_WIDTH = 100
 
 
 def status_blocks(body: Json) -> Iterator[Block]:
@@ -33,16 +35,18 @@ def status_blocks(body: Json) -> Iterator[Block]:
     simulated = ", simulated host" if body.get("simulated") else ""
     source = "in the foreground" if body.get("source") == "foreground" else f"daemon, pid {body.get('pid')}"
     yield f"reclaimerd {body.get('version')} ({source}{simulated}), {mode}"
-    yield f"policy: {body.get('policy')}, {body.get('rules')} rules"
+    enforcing = f", {body['enforcing']} may enforce here" if body.get("enforcing") is not None else ""
+    yield f"policy: {body.get('policy')}, {body.get('rules')} rules{enforcing}"
     yield from staged_lines(body)
     yield driver_line(body)
-    yield from _brakes(body)
-    yield from _gpu_lines(body)
+    yield from brake_lines(body)
+    yield from gpu_lines(body)
     yield from drain_lines(body.get("drain"))
     if body.get("gpus"):
         yield Table(
             ("GPU", "UUID", "NAME", "PCI", "MEMORY", "UTIL", "HOLDERS", "RECOVERY", "NOTE"),
             tuple(_gpu_row(gpu) for gpu in body["gpus"]),
+            layouts.GPUS,
         )
     if body.get("incidents"):
         yield "open incidents:"
@@ -59,6 +63,7 @@ def status_blocks(body: Json) -> Iterator[Block]:
                 )
                 for item in body["incidents"]
             ),
+            layouts.OPEN_INCIDENTS,
         )
         yield from (
             f"  {item.get('id')}: {item['follows']}" for item in body["incidents"] if item.get("follows")
@@ -75,45 +80,6 @@ def driver_line(body: Json) -> str:
     evidence = f" [{driver['evidence']}]" if driver.get("evidence") and state != "responsive" else ""
     since = f" for {age_text(driver.get('since_seconds'))}" if state in {"unresponsive", "slow"} else ""
     return f"driver: {text}{since}{version}{evidence}"
-
-
-def _brakes(body: Json) -> Iterator[str]:
-    """Yield what holds back acts by rule."""
-    if pause := body.get("paused"):
-        until = f" until {moment_text(pause['until'])}" if pause.get("until") else " until resumed"
-        why = f": {pause['reason']}" if pause.get("reason") else ""
-        yield f"paused by {pause.get('by')} since {moment_text(pause.get('since'))}{until}{why}"
-    for rule in body.get("suspended") or ():
-        until = f" until {moment_text(rule['until'])}" if rule.get("until") else " until resumed"
-        why = f": {rule['reason']}" if rule.get("reason") else ""
-        yield f"rule {rule.get('rule')} only observes, suspended by {rule.get('by')}{until}{why}"
-    if body.get("hold"):
-        yield f"hold: {body['hold']} exists; no act by rule"
-    if breaker := body.get("breaker"):
-        since = moment_text(breaker.get("since"))
-        yield f"breaker tripped {since}: {breaker.get('reason')}; only a person closes it"
-    if body.get("settling_seconds_left"):
-        yield f"settling: no act by rule for another {age_text(body['settling_seconds_left'])}"
-    if body.get("record_fault"):
-        yield f"record: {body['record_fault']}; no record, no act"
-    if budget := body.get("budget"):
-        workloads, drains = budget.get("workloads_left_today"), budget.get("drains_left_today")
-        resets = budget.get("resets_left_today")
-        yield f"budget left today: {workloads} workloads, {resets} resets, {drains} drain requests"
-
-
-def _gpu_lines(body: Json) -> Iterator[str]:
-    """Yield what ails GPUs, what can't be watched, and the resets under way."""
-    for xid in body.get("xids") or ():
-        what = f"Xid {xid.get('code')} ({xid.get('class')}), {xid.get('count')} times"
-        yield f"GPU {xid.get('gpu')}: {what}, the last {moment_text(xid.get('at'))}"
-    for one in body.get("faults") or ():
-        yield f"fault rule {one.get('rule')} on {one.get('gpu')}: {one.get('ruling')}: {one.get('text')}"
-    for what in body.get("not_watched") or ():
-        yield f"not watched: {what}"
-    for run in body.get("resets") or ():
-        gpus = " ".join(str(gpu) for gpu in run.get("gpus") or ())
-        yield f"reset of {gpus}: {run.get('phase')} since {moment_text(run.get('since'))} {run.get('text')}"
 
 
 def _gpu_row(gpu: Json) -> tuple[str, ...]:
@@ -150,7 +116,7 @@ def ps_blocks(body: Json) -> Iterator[Block]:
             "VERDICT",
             "COMMAND",
         )
-        yield Table(headings, tuple(_ps_row(row) for row in rows))
+        yield Table(headings, tuple(_ps_row(row) for row in rows), layouts.PS)
     else:
         yield "no process that holds a GPU was seen"
     for dead in body.get("dead") or ():
@@ -160,7 +126,6 @@ def ps_blocks(body: Json) -> Iterator[Block]:
 
 def _ps_row(row: Json) -> tuple[str, ...]:
     command = str(row.get("command") or row.get("comm") or "")
-    shown = command if len(command) <= COMMAND_WIDTH else command[: COMMAND_WIDTH - 1] + "…"
     verdict = str(row.get("verdict_text") or row.get("verdict") or "")
     notes = [str(row["note"])] if row.get("note") else []
     if row.get("how") in {"remembered", "heir"}:
@@ -177,7 +142,7 @@ def _ps_row(row: Json) -> tuple[str, ...]:
         str(row.get("workload") or "-"),
         str(row.get("allocation") or "-"),
         f"{verdict} ({', '.join(notes)})" if notes else verdict,
-        shown,
+        shortened(printable(command), COMMAND_WIDTH),
     )
 
 
@@ -202,7 +167,7 @@ def inspect_blocks(body: Json) -> Iterator[Block]:
     facts.append(("age", age_text(process.get("age_seconds"))))
     facts += [(k, _plain(v)) for k, v in process.items() if k not in skip and k != "state_text" and v != {}]
     facts = [(k, v.replace("\n", "; ") if k == "cgroup" else v) for k, v in facts]
-    yield Table(("FIELD", "VALUE"), tuple(facts))
+    yield Table(("FIELD", "VALUE"), tuple(facts), layouts.FACTS)
     for gpu in body.get("gpus") or ():
         yield f"holds GPU {gpu.get('gpu')}: {size_text(gpu.get('used_bytes'))} ({gpu.get('how')})"
     verdict = body.get("verdict") or {}
@@ -231,6 +196,8 @@ def _plain(value: object) -> str:
         return ", ".join(f"{key} {_plain(item)}" for key, item in value.items() if item not in ("", None))
     if isinstance(value, list):
         return " ".join(_plain(item) for item in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return "unknown" if value is None else str(value)
 
 
@@ -273,20 +240,22 @@ def incident_list_blocks(body: Json) -> Iterator[Block]:
         )
         for item in incidents
     )
-    yield Table(("ID", "OPENED", "STAGE OR END", "PID@START", "BY", "GPUS", "REASON"), rows)
+    headings = ("ID", "OPENED", "STAGE OR END", "PID@START", "BY", "GPUS", "REASON")
+    yield Table(headings, rows, layouts.INCIDENTS)
 
 
 def incident_blocks(body: Json) -> Iterator[Block]:
     """Yield one incident and what happened in it."""
     incident = body.get("incident") or {}
     times = {key: moment_text(value) for key, value in incident.items() if key.endswith("_at") and value}
-    yield Table(("FIELD", "VALUE"), tuple((k, times.get(k, _plain(v))) for k, v in incident.items()))
+    facts = tuple((k, times.get(k, "-" if v is None else _plain(v))) for k, v in incident.items())
+    yield Table(("FIELD", "VALUE"), facts, layouts.FACTS)
     for line in body.get("timeline") or ():
         yield f"{moment_text(line.get('at'))}  {line.get('kind')}: {line.get('text')}"
 
 
 def _gpu_list(item: Json) -> str:
-    return " ".join(str(gpu)[:GPU_SHOWN] for gpu in item.get("gpus") or ())
+    return " ".join(str(gpu)[: layouts.GPU_SHOWN] for gpu in item.get("gpus") or ())
 
 
 def _skipped(body: Json) -> Iterator[str]:

@@ -37,7 +37,7 @@ from reclaimerd.judge.hidden import hidden_alarms
 from reclaimerd.judge.modes import in_force
 from reclaimerd.judge.protections import protection_of
 from reclaimerd.model.audit_record import AuditEntry, RecordKind
-from reclaimerd.model.incident import ActorKind, Stage
+from reclaimerd.model.incident import ActorKind, Stage, newest_acted
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import Policy
 from reclaimerd.model.process import ProcessReading
@@ -89,7 +89,8 @@ class Cycle:
             admitted, acts = await self._judge_and_act(snapshot, frozenset(look.pids))
         return PassReport(
             wake_at=admitted.wake_at,
-            at_once=admitted.again_at_once or acts > 0 or bool(self.desk.waiting),
+            # What is not on record was not taken: at once it would come to the same, again and again.
+            at_once=bool(acts or self.desk.waiting or (admitted.again_at_once and not self.state.record_fault)),
             acts=acts,
             seconds=self.joints.clock() - began,
         )
@@ -293,6 +294,7 @@ class Cycle:
                 continue
             del self.state.incidents[incident.id]
             self.state.said.pop(incident.id, None)
+            self.state.last_acted = newest_acted((incident, self.state.last_acted))
             self.joints.forget(incident.id)
             if incident.stage is Stage.HANDED_OVER and incident.released_at is None:
                 self.state.handed[incident.id] = incident

@@ -54,6 +54,7 @@ def holder_row(holder: Holder, gpu: GpuReading, verdict: Verdict | None, snapsho
         "utilisation_percent": gpu.utilisation.value.gpu_percent
         if isinstance(gpu.utilisation, Known)
         else None,
+        "sm_percent": _sm_percent(holder, gpu),
         "how": how_seen(holder),
         "note": note_on(holder),
         "verdict": "watch" if verdict is None else verdict.ruling.value,
@@ -81,6 +82,12 @@ def holder_row(holder: Holder, gpu: GpuReading, verdict: Verdict | None, snapsho
         if isinstance(reading.cmdline, Known)
         else f"[{reading.comm}]",
     }
+
+
+def _sm_percent(holder: Holder, gpu: GpuReading) -> int | None:
+    """Return what the process used of its GPU, None where no rule asked for it or it is not known."""
+    listed = gpu.processes.value if isinstance(gpu.processes, Known) else ()
+    return next((known_or_none(one.sm_percent) for one in listed if one.pid == holder.ref.pid), None)
 
 
 def names_row(workload: Workload) -> Json:

@@ -33,6 +33,8 @@ class State:
 
     incidents: dict[IncidentId, Incident] = field(default_factory=dict)
     handed: dict[IncidentId, Incident] = field(default_factory=dict)
+    last_acted: Incident | None = None
+    """Of the incidents that ended, also before our start, the one whose last step is the newest."""
     ledger: Ledger = field(default_factory=Ledger)
     sustained: tuple[Sustained, ...] = ()
     past: Past = field(default_factory=Past)

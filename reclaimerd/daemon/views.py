@@ -8,6 +8,7 @@ from reclaimerd.daemon.allocation_rows import allocation_faults, allocation_rows
 from reclaimerd.daemon.cycle import Cycle
 from reclaimerd.daemon.drain_rows import drain_row
 from reclaimerd.daemon.drains import attention_text
+from reclaimerd.daemon.lately import budget_left, last_act_row
 from reclaimerd.daemon.rows import (
     Json,
     actor_text,
@@ -23,12 +24,9 @@ from reclaimerd.daemon.telling import stages_of
 from reclaimerd.judge.signatures import ab_ba
 from reclaimerd.judge.warnings import what_follows
 from reclaimerd.model.incident import ENDS, Incident, Subject
-from reclaimerd.model.ledger import SpendKind
 from reclaimerd.model.reading import known_or_none
 from reclaimerd.model.reset_run import ResetRun
 from reclaimerd.model.snapshot import DriverReading, DriverState, Snapshot
-
-_DAY_SECONDS = 86400.0
 
 
 def status_view(cycle: Cycle, facts: Mapping[str, object]) -> Json:
@@ -54,7 +52,8 @@ def status_view(cycle: Cycle, facts: Mapping[str, object]) -> Json:
         "policy": cycle.policy.source or cycle.policy.digest,
         "incidents": [incident_row(one, snapshot) for one in cycle.state.incidents.values()],
         "handed_over": [one.id for one in cycle.state.handed.values()],
-        "budget": budget_left(cycle),
+        "budget": budget_left(cycle.state, cycle.policy.budgets),
+        "last_act": last_act_row(cycle.state),
         "faults": [
             {"gpu": one.gpu, "rule": one.rule, "ruling": one.ruling.value, "text": one.text}
             for one in cycle.state.faults.verdicts
@@ -83,7 +82,9 @@ def status_view(cycle: Cycle, facts: Mapping[str, object]) -> Json:
             "skipped": list(snapshot.scan.skipped),
         }
     view |= facts
-    view["attention"] = _attention(cycle, hold)
+    unkept = facts.get("anchor_fault")
+    told = [f"the audit log's head can't be kept elsewhere: {unkept}"] if unkept else []
+    view["attention"] = [*_attention(cycle, hold), *told]
     return view
 
 
@@ -233,7 +234,7 @@ def incident_row(incident: Incident, snapshot: Snapshot | None) -> Json:
 
 def _who(incident: Incident) -> str:
     root = incident.target.root.pid
-    return incident.target.command if incident.subject is Subject.GPU else f"pid {root}"
+    return f"pid {root}" if incident.subject is Subject.PROCESS else incident.target.command
 
 
 def _settling_left(cycle: Cycle) -> float:
@@ -241,21 +242,6 @@ def _settling_left(cycle: Cycle) -> float:
         return 0.0
     passed = cycle.joints.clock() - cycle.settled_from()
     return round(max(0.0, cycle.policy.gates.settling_seconds - passed), 1)
-
-
-def budget_left(cycle: Cycle) -> dict[str, int]:
-    """Return what rules may still do in these 24 hours."""
-    wall = cycle.state.snapshot.taken_at if cycle.state.snapshot is not None else 0.0
-    done = [s for s in cycle.state.ledger.spends if not s.dry_run and wall - s.at < _DAY_SECONDS]
-    workloads = sum(1 for spend in done if spend.kind is SpendKind.WORKLOAD)
-    drains = sum(1 for spend in done if spend.kind is SpendKind.DRAIN)
-    resets = len({spend.at for spend in done if spend.kind is SpendKind.RESET})
-    budgets = cycle.policy.budgets
-    return {
-        "resets_left_today": max(0, budgets.resets_per_day - resets),
-        "workloads_left_today": max(0, budgets.workloads_per_day - workloads),
-        "drains_left_today": max(0, budgets.drains_per_day - drains),
-    }
 
 
 def _attention(cycle: Cycle, hold: str) -> list[str]:
@@ -272,7 +258,7 @@ def _attention(cycle: Cycle, hold: str) -> list[str]:
         for left in state.ledger.untouchable
     ]
     found += [
-        f"no reset of {one.gpu} any more: {one.reason}; a person looks at it, then reclaimctl resume --gpu"
+        f"no reset of {one.gpu} any more: {one.reason}; a person looks at it, then reclaimctl breaker close"
         for one in state.ledger.gpu_breakers
     ]
     if state.snapshot is not None and state.snapshot.driver.state in (

@@ -163,7 +163,11 @@ async def _finish(part: _Unfinished) -> Engine:
         dry_run=part.choice.dry_run,
     )
     watch = taken_up(stored.abandoned, part.probes[0].abandoned)
-    cycle = Cycle(part.current.loaded.policy, joints, State(ledger=stored.ledger, driver_watch=watch))
+    cycle = Cycle(
+        part.current.loaded.policy,
+        joints,
+        State(ledger=stored.ledger, driver_watch=watch, last_acted=stored.last_acted),
+    )
     holder.append(cycle)
     tasks.append(ResetTasks(ResetProcedure(build_reset(hands, tool, sampler, news)), part.wake))
     drains.append(build_drain(hands, drain_hands, lambda drain: _drain_held(drain, cycle), part.wake))

@@ -1,5 +1,6 @@
 """One target from first verdict to end: its stage, what was tried, and what proved the end."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -158,11 +159,13 @@ class Plan:
 
 
 class Subject(StrEnum):
-    """What an incident is about: a process and its kin, the driver that does not answer, or a GPU itself."""
+    """What an incident is about: a process and its kin, the silent driver, a GPU itself, or the node."""
 
     PROCESS = "process"
     DRIVER = "driver"
     GPU = "gpu"
+    NODE = "node"
+    """A person asked for the drain of this node; nothing that happened on it did."""
 
 
 class OutcomeKind(StrEnum):
@@ -267,3 +270,9 @@ class Incident:
     def processes(self) -> tuple[ProcessRef, ...]:
         """Return every process that must be gone: the members and the heirs that joined."""
         return self.target.members + tuple(ref for ref in self.survivors if ref not in self.target.members)
+
+
+def newest_acted(incidents: Iterable[Incident | None]) -> Incident | None:
+    """Return the incident whose last step is the newest; None where none of them took a step."""
+    acted = (one for one in incidents if one is not None and one.attempts)
+    return max(acted, key=lambda one: one.attempts[-1].intent_at, default=None)
