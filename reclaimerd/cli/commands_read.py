@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 import click
 
 from reclaimerd import __version__
-from reclaimerd.cli import explain_text, report, texts
+from reclaimerd.cli import completing, explain_text, report, texts
 from reclaimerd.cli.client import Settings, request
 from reclaimerd.cli.http_socket import Json, Request
 from reclaimerd.cli.options import answers, common_options, needs_command, stands_alone
@@ -88,7 +88,7 @@ def _list_incidents(settings: Settings, limit: int) -> int:
 
 
 @incidents.command("show")
-@click.argument("incident")
+@click.argument("incident", shell_complete=completing.incidents)
 @common_options
 @answers
 def show_incident(settings: Settings, incident: str) -> int:
@@ -109,7 +109,7 @@ def explain() -> int:
 
 
 @explain.command("reset")
-@click.option("--gpu", required=True, metavar="GPU", help=texts.GPU)
+@click.option("--gpu", required=True, metavar="GPU", help=texts.GPU, shell_complete=completing.gpus)
 @click.option("--force", is_flag=True, help=texts.FORCE_RESET)
 @common_options
 @answers

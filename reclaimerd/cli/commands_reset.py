@@ -5,7 +5,7 @@ It only asks: the engine looks, judges, records and acts, and puts back what it 
 
 import click
 
-from reclaimerd.cli import texts
+from reclaimerd.cli import completing, texts
 from reclaimerd.cli.client import Settings, exit_code_of, request
 from reclaimerd.cli.commands_read import resolve_gpu
 from reclaimerd.cli.http_socket import BrokenAnswerError, Json, Request
@@ -45,7 +45,7 @@ class _Lines:
 
 
 @click.command(epilog=texts.epilog())
-@click.option("--gpu", required=True, metavar="GPU", help=texts.GPU)
+@click.option("--gpu", required=True, metavar="GPU", help=texts.GPU, shell_complete=completing.gpus)
 @click.option("--force", is_flag=True, help=texts.FORCE_RESET)
 @click.option("--reason", default="", metavar="TEXT", help=texts.REASON)
 @click.option("--dry-run", is_flag=True, help=texts.DRY_RUN_RESET)

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reclaimerd.cli import audit_text, texts
+from reclaimerd.cli import audit_text, completing, texts
 from reclaimerd.cli.audit_options import filter_options, parse_instant
 from reclaimerd.cli.audit_story import story_lines
-from reclaimerd.cli.client import Settings
-from reclaimerd.cli.http_socket import Json
+from reclaimerd.cli.client import NoDaemonError, Settings, ask_running
+from reclaimerd.cli.http_socket import Json, Request
 from reclaimerd.cli.options import answers, common_options
 from reclaimerd.cli.render import Table, age_text, say, show, show_json, stop_printing, user_text
+from reclaimerd.cli.tables import Layout
 from reclaimerd.errors import ExitCode, NotAllowedError, NoTargetError, ReclaimerdError
 
 if TYPE_CHECKING:
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from reclaimerd.record.audit_stats import Statistics, Tally
 
 _LOOK_MILLISECONDS = 250
-_MOST_OF_ONE = 10_000
 _SLOW_BYTES = 16 << 20
 NO_INDEX = "Read the log itself, without the index beside it."
+OF_STORY = "At most so many records, the first ones."
 FORMAT = "One line of CSV each, or each record's own line."
 ONE = "ID"
 
@@ -98,20 +99,25 @@ def list_audit(settings: Settings, limit: int, *, oldest: bool, no_index: bool, 
         say("no records")
     else:
         rows = tuple(audit_text.row_of(one.record, one.fault) for one in found)
-        show((Table(audit_text.HEADINGS, rows),))
+        show((Table(audit_text.HEADINGS, rows, audit_text.LAYOUT),))
     return int(ExitCode.OK)
 
 
 @click.command("show")
-@click.argument("name", metavar=ONE)
+@click.argument("name", metavar=ONE, shell_complete=completing.incidents)
+@click.option(
+    "--limit", metavar="N", type=click.IntRange(1, 1000000), default=10000, show_default=True, help=OF_STORY
+)
 @common_options
 @answers
-def show_audit(settings: Settings, name: str) -> int:
+def show_audit(settings: Settings, name: str, limit: int) -> int:
     """Tell the whole story of an incident from its records: why, gates, each step, evidence, end."""
     from reclaimerd.record.audit_filter import Filter  # noqa: PLC0415 - only `audit` reads files
 
     with _reviewed(settings, Filter(incident=name), newest_first=False) as records:
-        found = list(islice(records, _MOST_OF_ONE))
+        found = list(islice(records, limit + 1))
+    more = len(found) > limit
+    del found[limit:]
     if not found:
         raise NoTargetError(
             f"no record names an incident {name!r}", "reclaimctl audit list shows their names"
@@ -119,9 +125,15 @@ def show_audit(settings: Settings, name: str) -> int:
     shown = [audit_text.json_of(one.record, one.fault) for one in found]
     lines = story_lines(name, shown)
     if settings.as_json:
-        show_json({"incident": name, "records": shown, "story": lines})
+        show_json({"incident": name, "records": shown, "story": lines, "more": more})
     else:
         show(lines)
+    if more:
+        what = f"reclaimctl: only the first {limit} records are told, and there are more"
+        say(
+            f"{what}; --limit tells more, `reclaimctl audit export --incident {name}` gives all",
+            to_stderr=True,
+        )
     return int(ExitCode.OK)
 
 
@@ -214,7 +226,8 @@ def _stats_tables(counted: "Statistics") -> Iterator[Table]:
             times = (age_text(one) if one is not None else "-" for one in (middle, most))
             rows.append((shown, *(str(figure) for figure in figures), *times))
         if rows:
-            yield Table((grouping.upper(), *columns), tuple(rows))
+            layout = Layout(cut=(("GPU", 13), ("RULE", 20)), drop=("HANDED OVER", "DRY RUN", "P50"))
+            yield Table((grouping.upper(), *columns), tuple(rows), layout)
 
 
 @click.command("export")
@@ -227,7 +240,7 @@ def _stats_tables(counted: "Statistics") -> Iterator[Table]:
 def export_audit(settings: Settings, form: str, wanted: "Filter") -> int:
     """Write all records that have what is asked for, oldest first, as they come; for admins."""
     with reading(settings.log_dir):
-        _refuse_stranger(settings.log_dir)
+        _ask_leave(settings)
     with _reviewed(settings, wanted, newest_first=False) as records:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         if form == "csv":
@@ -241,7 +254,16 @@ def export_audit(settings: Settings, form: str, wanted: "Filter") -> int:
     return int(ExitCode.OK)
 
 
-def _refuse_stranger(directory: Path) -> None:
-    """Raise NotAllowedError unless the caller is root or owns the log (a copy of it)."""
-    if os.geteuid() != 0 and directory.exists() and directory.stat().st_uid != os.geteuid():
-        raise NotAllowedError("audit export is for admins, and you lack that role", "run this as root")
+def _ask_leave(settings: Settings) -> None:
+    """Raise NotAllowedError unless the caller is root, owns the log (a copy of it), or is the daemon's admin.
+
+    An admin's export is on record before it begins, and so is its refusal to anybody else.
+    """
+    directory = settings.log_dir
+    if os.geteuid() == 0 or not directory.exists() or directory.stat().st_uid == os.geteuid():
+        return
+    try:
+        ask_running(settings.socket, Request("POST", "/v1/audit/exports"))
+    except NoDaemonError as error:
+        what = f"audit export needs the role admin, and nobody can tell whether you have it: {error.message}"
+        raise NotAllowedError(what, "run this as root") from None

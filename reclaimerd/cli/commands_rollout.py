@@ -1,6 +1,5 @@
 """The way from looking to acting: what enforcing would have done, and the one line that lets a rule do it."""
 
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reclaimerd.cli import texts
+from reclaimerd.cli import completing, texts
 from reclaimerd.cli.client import Settings
+from reclaimerd.cli.confirming import confirm
 from reclaimerd.cli.http_socket import Json
 from reclaimerd.cli.options import answers, common_options, needs_command
 from reclaimerd.cli.render import instant, say, show, show_json
 from reclaimerd.cli.rules_group import rules
-from reclaimerd.errors import ExitCode, NoTargetError, ReclaimerdError
+from reclaimerd.errors import ExitCode, NoTargetError
 
 if TYPE_CHECKING:
     from reclaimerd.config.mode_line import ModeLine
@@ -23,12 +23,6 @@ WEEK = "7d"
 WEEK_SECONDS = 7 * 86400.0
 MODES = ("observe", "dry-run", "enforce")
 RELOAD = "reclaimctl reload"
-
-
-class NotConfirmedError(ReclaimerdError):
-    """Nobody said yes; nothing was changed."""
-
-    exit_code = ExitCode.REFUSED
 
 
 @click.group(invoke_without_command=True)
@@ -60,7 +54,7 @@ def _parse_since(_ctx: click.Context, _param: click.Parameter, value: str) -> fl
     callback=_parse_since,
     help=texts.ROLLOUT_SINCE,
 )
-@click.option("--rule", default="", metavar="NAME", help=texts.ROLLOUT_RULE)
+@click.option("--rule", default="", metavar="NAME", help=texts.ROLLOUT_RULE, shell_complete=completing.rules)
 @common_options
 @answers
 def report(settings: Settings, since: float, rule: str) -> int:
@@ -85,7 +79,7 @@ def report(settings: Settings, since: float, rule: str) -> int:
 
 
 @rules.command("mode")
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", shell_complete=completing.rules)
 @click.argument("mode", metavar="|".join(MODES), type=click.Choice(MODES))
 @click.option("--yes", is_flag=True, help=texts.ROLLOUT_YES)
 @click.option("--write", is_flag=True, help=texts.ROLLOUT_WRITE)
@@ -108,7 +102,7 @@ def set_mode(settings: Settings, name: str, mode: str, *, yes: bool, write: bool
     say(advice, to_stderr=settings.as_json)
     writes = write and line.old != line.new
     if writes:
-        _confirm(f"change {line.where} to {line.new.strip()}", yes=yes)
+        confirm(f"change {line.where} to {line.new.strip()}", yes=yes)
         write_mode(path, name, Mode(mode))
     if settings.as_json:
         show_json(_as_json(line, advice, written=writes))
@@ -116,16 +110,6 @@ def set_mode(settings: Settings, name: str, mode: str, *, yes: bool, write: bool
         for sentence in _sentences(line, name, written=writes):
             say(sentence)
     return int(ExitCode.OK)
-
-
-def _confirm(what: str, *, yes: bool) -> None:
-    """Ask whoever sits at the terminal; raise NotConfirmedError unless they say yes."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise NotConfirmedError(f"nobody is there to be asked whether to {what}", "--yes says it beforehand")
-    if not click.confirm(f"{what}?", default=False, err=True):
-        raise NotConfirmedError("nothing was changed")
 
 
 def _sentences(line: "ModeLine", name: str, *, written: bool) -> Iterator[str]:

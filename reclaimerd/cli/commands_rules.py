@@ -8,13 +8,14 @@ from urllib.parse import quote
 
 import click
 
-from reclaimerd.cli import texts
+from reclaimerd.cli import completing, texts
 from reclaimerd.cli.client import Settings, request
 from reclaimerd.cli.commands_act import parse_duration_option
 from reclaimerd.cli.http_socket import Json, Request
 from reclaimerd.cli.options import answers, common_options
 from reclaimerd.cli.render import Block, Table, moment_text, say, show, show_json
 from reclaimerd.cli.rules_group import rules
+from reclaimerd.cli.tables import Layout
 from reclaimerd.errors import ExitCode
 
 
@@ -32,7 +33,7 @@ def list_rules(settings: Settings) -> int:
 
 
 @rules.command("suspend")
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", shell_complete=completing.rules)
 @click.option("--reason", default="", metavar="TEXT", help=texts.REASON)
 @click.option(
     "--for", "for_seconds", metavar=texts.DURATION, callback=parse_duration_option, help=texts.SUSPEND_FOR
@@ -50,7 +51,7 @@ def suspend(settings: Settings, name: str, reason: str, for_seconds: float | Non
 
 
 @rules.command("resume")
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", shell_complete=completing.rules)
 @click.option("--reason", default="", metavar="TEXT", help=texts.REASON)
 @common_options
 @answers
@@ -92,7 +93,8 @@ def _blocks(body: Json) -> Iterator[Block]:
         yield "the policy has no rules"
         return
     headings = ("RULE", "KIND", "MODE", "NOW", "HOLDS FOR", "LAST INCIDENT")
-    yield Table(headings, tuple(_row(one) for one in found))
+    layout = Layout(cut=(("RULE", 20), ("LAST INCIDENT", 20), ("NOW", 12)), drop=("KIND",))
+    yield Table(headings, tuple(_row(one) for one in found), layout)
     for one in found:
         if stands := one.get("suspended"):
             until = f" until {moment_text(stands['until'])}" if stands.get("until") else ""

@@ -13,6 +13,9 @@ def drain_lines(drain: Json | None) -> Iterator[str]:
     yield f"drain request {drain.get('id')}: {drain.get('phase')} since {moment_text(drain.get('since'))}"
     yield f"  {drain.get('reason')}"
     yield f"  {drain.get('mend')}"
+    for one in drain.get("incidents") or ():
+        if one.get("by_hand") and one.get("reason") != drain.get("reason"):
+            yield f"  {one['reason']}"
     if drain.get("slot"):
         yield f"  place in the fleet: {drain['slot']}"
     for one in drain.get("targets") or ():

@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 from reclaimerd.cli.http_socket import Json
 from reclaimerd.cli.render import Block, Table, age_text, moment_text, user_text
+from reclaimerd.cli.tables import Layout
 from reclaimerd.judge.rollout_advice import undetermined_share
 from reclaimerd.model.rollout import Fate, RuleReport, Story
 
@@ -54,6 +55,7 @@ def report_blocks(body: Json, reports: Sequence[RuleReport], *, whole: bool) -> 
             "UNDETERMINED",
         ),
         tuple(_row(report) for report in reports),
+        Layout(cut=(("RULE", 16),), drop=("KIND", "A DAY", "MODE")),
     )
     for report in reports:
         yield f"{report.rule}: {report.advice.word.replace('_', ' ')}: {report.advice.text}"
@@ -127,6 +129,10 @@ def _stories(stories: Sequence[Story]) -> Table:
                 _incidents(story),
             )
             for story in stories
+        ),
+        Layout(
+            cut=(("  FIRST DUE", 22), ("WORKLOAD", 12), ("WHY", 12), ("FATE", 9)),
+            drop=("USER", "WHY", "WORKLOAD"),
         ),
     )
 

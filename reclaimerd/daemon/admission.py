@@ -212,8 +212,8 @@ def _refuse(refusal: Refusal, incident: Incident, context: GateContext, round_: 
     stage = refusal.step.stage
     kinds = {reason.kind for reason in refusal.reasons}
     passes = kinds <= _passing(incident, round_.draft.ledger)
-    own_reset = incident.subject is Subject.GPU and stage is Stage.RESET
-    if own_reset and incident.actor.kind is ActorKind.OPERATOR:
+    own = (Subject.GPU, Stage.RESET), (Subject.NODE, Stage.DRAIN)
+    if (incident.subject, stage) in own and incident.actor.kind is ActorKind.OPERATOR:
         ended = _refused_operator(incident, text, context)
         round_.draft.put(ended, [entries.ended(ended)])
     elif stage in (Stage.RESET, Stage.DRAIN) and not passes:

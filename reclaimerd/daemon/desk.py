@@ -86,7 +86,7 @@ class Desk:
 
     def pids(self) -> tuple[int, ...]:
         """Return every pid that a waiting order names or takes along."""
-        named = (one for one in self.waiting if one.order.gpu is None)
+        named = (one for one in self.waiting if one.order.names_process)
         return tuple(pid for ticket in named for pid in (ticket.order.pid, *ticket.members))
 
     def refuse_waiting(self, text: str) -> None:
@@ -106,7 +106,7 @@ class Desk:
 
 
 def _was_looked_at(ticket: Ticket, looked: frozenset[int]) -> bool:
-    return ticket.order.gpu is not None or ticket.order.pid in looked
+    return not ticket.order.names_process or ticket.order.pid in looked
 
 
 def gravest(codes: list[ExitCode]) -> ExitCode:
@@ -133,7 +133,9 @@ def exit_code_of(incident: Incident) -> ExitCode:
         if denied:
             return ExitCode.NOT_ALLOWED
         refused = incident.last_refusal and incident.handed_to is not Recipient.SCHEDULER
-        return ExitCode.REFUSED if refused else ExitCode.TIME_UP
+        as_ordered = incident.subject is Subject.NODE and incident.handed_to is Recipient.SCHEDULER
+        otherwise = ExitCode.OK if as_ordered else ExitCode.TIME_UP
+        return ExitCode.REFUSED if refused else otherwise
     if incident.stage is Stage.UNVERIFIED:
         return ExitCode.UNVERIFIED
     if incident.stage is Stage.STOOD_DOWN and incident.last_refusal:

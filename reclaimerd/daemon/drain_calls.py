@@ -1,14 +1,18 @@
-"""The call that takes this node's drain request back.
+"""The calls that ask for this node's drain by hand, and that take its request back.
 
-It asks no target itself: the order becomes durable, and the drain procedure follows it.
+They ask no target themselves: the order becomes durable, and the drain procedure follows it.
 """
 
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import replace
 
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.access import Caller
+from reclaimerd.daemon.asking import drain_order
+from reclaimerd.daemon.desk import Ticket
 from reclaimerd.daemon.drain_rows import drain_row
-from reclaimerd.daemon.http_server import Answer, Call, refusal
+from reclaimerd.daemon.http_server import Answer, Body, Call, refusal
 from reclaimerd.daemon.service import Service
 from reclaimerd.errors import ExitCode
 from reclaimerd.model.drain import AskState, DrainPhase, Withdrawal
@@ -16,6 +20,23 @@ from reclaimerd.model.ledger import Ledger
 
 FOREGROUND_SECONDS = 60.0
 """How long one command without a daemon waits until everybody has let go."""
+
+
+Followed = Callable[[list[Ticket], Service], AsyncGenerator[Body, None]]
+
+
+async def drain_call(service: Service, call: Call, caller: Caller, followed: Followed) -> Answer:
+    """Order the drain of this node by hand, and follow it until everybody was asked. Raises OrderFault."""
+    ticket = Ticket(drain_order(call.body, caller.actor))
+    return Answer(200, {}, lines=_ordered(service, ticket, followed))
+
+
+async def _ordered(service: Service, ticket: Ticket, followed: Followed) -> AsyncGenerator[Body, None]:
+    """Yield the order's lines, and its result with this node's request as it stands then."""
+    async with aclosing(followed([ticket], service)) as lines:
+        async for line in lines:
+            drain = service.cycle.state.ledger.drain
+            yield {**line, "drain": drain_row(drain)} if line.get("event") == "result" else line
 
 
 async def undrain_call(service: Service, call: Call, caller: Caller) -> Answer:

@@ -17,6 +17,7 @@ MENDS = {
     DrainCode.DRIVER_UNRESPONSIVE: _REBOOT,
     DrainCode.GPU_LOST: "move the work away, then power-cycle the node; replace a GPU that stays lost",
     DrainCode.RECOVERY_ACTION: "move the work away, then reboot the node, as the driver asks",
+    DrainCode.BY_HAND: "move the work away; who asked for it says in the reason what follows",
     DrainCode.RESET_FAILED: "move the work away, then reboot the node: the GPU's reset did not bring it back",
 }
 """What the person who is paged should do."""

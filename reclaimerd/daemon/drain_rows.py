@@ -20,7 +20,13 @@ def drain_row(drain: NodeDrain | None) -> Json | None:
         "slot": drain.slot,
         "has_slot": drain.has_slot,
         "incidents": [
-            {"id": one.incident, "at": one.at, "reason": one.reason, "well_at": one.well_at}
+            {
+                "id": one.incident,
+                "at": one.at,
+                "reason": one.reason,
+                "well_at": one.well_at,
+                "by_hand": one.by_hand,
+            }
             for one in drain.joined
         ],
         "targets": [

@@ -53,7 +53,11 @@ def _has_cause(drain: NodeDrain, state: State, policy: Policy) -> bool:
     known = {**state.handed, **state.incidents}
     if snapshot is None:
         return False
-    for incident in (known[one.incident] for one in drain.joined if one.incident in known):
+    if drain.by_hand and policy.mode is Mode.ENFORCE:  # nothing on the host shows what a person wants
+        return True
+    for incident in (
+        known[one.incident] for one in drain.joined if one.incident in known and not one.by_hand
+    ):
         reason = drain_reason_of(incident, snapshot, state.ledger)
         if reason is not None and reason.domain in policy.drain.fault_domains and _enforced(incident, policy):
             return True
@@ -103,7 +107,11 @@ def note_wells(draft: Draft, snapshot: Snapshot, handed: Mapping[IncidentId, Inc
     for one in drain.joined:
         incident = draft.incidents.get(one.incident) or handed.get(one.incident)
         by_boot = incident is None and _is_over_by_boot(one, drain, snapshot, draft.ledger)
-        if one.well_at is None and (by_boot or (incident is not None and _is_over(incident))):
+        if (
+            one.well_at is None
+            and not one.by_hand
+            and (by_boot or (incident is not None and _is_over(incident)))
+        ):
             joined.append(replace(one, well_at=now.wall, told=one.told or by_boot))
             rebooted = rebooted or by_boot
         else:

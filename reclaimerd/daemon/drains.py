@@ -3,6 +3,7 @@
 Pure: a draft goes in and is brought up to date. The asking itself is `daemon.drain_procedure`'s.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from reclaimerd.daemon import entries
@@ -15,13 +16,14 @@ from reclaimerd.judge.steps import with_outcome
 from reclaimerd.model.drain import (
     Ask,
     AskState,
+    DrainCode,
     DrainPhase,
     DrainRequest,
     Joined,
     NodeDrain,
 )
 from reclaimerd.model.identity import IncidentId
-from reclaimerd.model.incident import Outcome, OutcomeKind, Recipient, Stage
+from reclaimerd.model.incident import Incident, Outcome, OutcomeKind, Recipient, Stage, Subject
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.step import Permit
 
@@ -46,7 +48,8 @@ def under_way(incident: IncidentId, ledger: Ledger) -> bool:
 
 def with_request(ledger: Ledger, request: DrainRequest, targets: tuple[str, ...], boot_id: str) -> Ledger:
     """Return the ledger with this node's request, or with one more incident joined to the one that stands."""
-    joined = Joined(request.incident, request.reason, request.asked_at, gpus=request.gpus)
+    by_hand = request.code is DrainCode.BY_HAND
+    joined = Joined(request.incident, request.reason, request.asked_at, gpus=request.gpus, by_hand=by_hand)
     drain = ledger.drain
     if drain is not None and may_join(drain):
         return replace(ledger, drain=replace(drain, joined=(*drain.joined, joined)))
@@ -79,7 +82,7 @@ def take_answers(draft: Draft, now: Moment, *, foreground: bool = False) -> None
             joined.append(one)
             continue
         if not one.told and incident is not None and incident.stage in OVER:
-            told = replace(one, told=True, well_at=now.wall)
+            told = replace(one, told=True, well_at=one.well_at if one.by_hand else now.wall)
         elif not one.told and outcome is not None:
             _tell(draft, one, outcome, now)
             told = replace(one, told=True)
@@ -89,6 +92,17 @@ def take_answers(draft: Draft, now: Moment, *, foreground: bool = False) -> None
     after = None if over else drain
     if after != draft.ledger.drain:
         draft.put_ledger(replace(draft.ledger, drain=after))
+
+
+def taken_back(handed: Mapping[IncidentId, Incident], ledger: Ledger) -> list[tuple[Incident, str]]:
+    """Return the drains by hand that nobody asks for any more: no person is called for them."""
+    joined = () if ledger.drain is None else ledger.drain.joined
+    standing = {one.incident for one in joined}
+    return [
+        (one, "the drain by hand was taken back")
+        for one in handed.values()
+        if one.subject is Subject.NODE and one.id not in standing
+    ]
 
 
 def _outcome(drain: NodeDrain) -> Outcome | None:

@@ -32,13 +32,15 @@ from reclaimerd.model.policy import Scope
 from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.verdict import RuleReason, Ruling, Verdict
 
+_NO_TARGET = (Subject.DRIVER, Subject.NODE)
+"""What has no process to look at."""
 _JOINABLE = (Stage.PENDING, Stage.WARNED, Stage.SUSPENDED, Stage.SIGTERM, Stage.SIGKILL)
 
 
 def follow(draft: Draft, snapshot: Snapshot, evaluation: Evaluation, now: Moment) -> None:
     """Bring every open incident of the draft up to this look."""
     for incident in list(draft.incidents.values()):
-        if incident.ended or incident.subject is Subject.DRIVER or in_flight(incident.id, draft.ledger):
+        if incident.ended or incident.subject in _NO_TARGET or in_flight(incident.id, draft.ledger):
             continue
         if incident.subject is Subject.GPU:
             draft.put(with_look(incident, snapshot))
@@ -108,6 +110,9 @@ def resumed(
     drain request under way goes on by its own record. An incident of another boot can only end.
     """
     if incident.boot_id != boot_id:
+        incident, records = with_unknown_outcomes(
+            incident, "the host was booted between intent and outcome", now
+        )
         proof = Proof(ProofKind.RELEASED_UNMEASURED, "the host was booted again; nothing was measured")
         ended = replace(
             incident,
@@ -116,7 +121,7 @@ def resumed(
             proof=proof,
             end_text=proof.text,
         )
-        return ended, [entries.ended(ended)]
+        return ended, [*records, entries.ended(ended)]
     if under_way(incident.id, ledger):
         return incident, []
     return with_unknown_outcomes(incident, "we ended between intent and outcome", now)

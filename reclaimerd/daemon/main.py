@@ -184,7 +184,8 @@ def _load(options: Options) -> LoadedPolicy:
     return on_this_host(load(options.paths.config, enforce_ownership=True))
 
 
-def _options(words: list[str]) -> Options:
+def option_parser() -> argparse.ArgumentParser:
+    """Return what reads the command's options."""
     parser = argparse.ArgumentParser(
         prog="reclaimerd",
         description="Takes GPUs back from processes that will not give them up, one proven step at a time.",
@@ -204,7 +205,11 @@ def _options(words: list[str]) -> Options:
     )
     parser.add_argument("--socket", type=Path, metavar="FILE", help=f"the control socket (default {SOCKET})")
     parser.add_argument("--version", action="version", version=f"reclaimerd {__version__}")
-    given = parser.parse_args(words)
+    return parser
+
+
+def _options(words: list[str]) -> Options:
+    given = option_parser().parse_args(words)
     simulate = given.simulate
     paths = Paths(
         state_dir=given.state_dir or (simulate / "state" if simulate else STATE_DIRECTORY),

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.draft import Draft
+from reclaimerd.daemon.drains import taken_back
 from reclaimerd.daemon.following import late_releases
 from reclaimerd.daemon.opening import Moment
 from reclaimerd.daemon.resets import reset_since
@@ -17,11 +18,15 @@ from reclaimerd.model.snapshot import Snapshot
 def note_late(
     draft: Draft, handed: Mapping[IncidentId, Incident], snapshot: Snapshot, now: Moment
 ) -> list[IncidentId]:
-    """Record what became well after all of what was handed over: a late death, a later reset.
+    """Record what became well after all of what was handed over: a late death, a later reset, an undrain.
 
     Their ends stay what they are.
     """
-    late = [*late_releases(handed, snapshot), *reset_since(handed, draft.ledger)]
+    late = [
+        *late_releases(handed, snapshot),
+        *reset_since(handed, draft.ledger),
+        *taken_back(handed, draft.ledger),
+    ]
     for incident, why in late:
         draft.put(replace(incident, released_at=now.wall), [entries.late_release(incident, why)])
     return [incident.id for incident, _ in late]

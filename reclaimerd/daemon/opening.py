@@ -38,6 +38,13 @@ class Order:
     expect_uid: int | None = None
     gpu: GpuUuid | None = None
     """A whole GPU is to be reset: then no process is named and `pid` is 0."""
+    node: bool = False
+    """This node is to be drained: the same."""
+
+    @property
+    def names_process(self) -> bool:
+        """Tell whether a process is its target, which a look must be asked about."""
+        return self.gpu is None and not self.node
 
 
 def new_incident_id(wall: float, token: Callable[[], str] = lambda: secrets.token_hex(3)) -> IncidentId:

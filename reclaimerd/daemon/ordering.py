@@ -7,6 +7,7 @@ from reclaimerd.daemon import entries
 from reclaimerd.daemon.desk import Ticket
 from reclaimerd.daemon.draft import Draft
 from reclaimerd.daemon.gpu_opening import ordered_reset
+from reclaimerd.daemon.node_opening import WAIT_SECONDS, ordered_drain, standing_text
 from reclaimerd.daemon.opening import Moment, operator_incident, operator_plan, rule_incident, target_of
 from reclaimerd.daemon.resets import only_watches
 from reclaimerd.daemon.standing import displace_owners, make_way
@@ -61,6 +62,9 @@ def open_ordered(draft: Draft, tickets: list[Ticket], seen: tuple[Snapshot, Poli
         if ticket.order.gpu is not None:
             _open_reset(draft, ticket, ticket.order.gpu, seen, now)
             continue
+        if ticket.order.node:
+            _open_drain(draft, ticket, seen, now)
+            continue
         reading = snapshot.processes.get(ticket.order.pid)
         if reading is None or reading.is_released or _is_someone_else(ticket, reading):
             _no_process(draft, ticket, snapshot)
@@ -113,6 +117,19 @@ def _open_reset(
         return
     incident = ordered_reset(ticket.order, uuid, seen, now)
     ticket.incident = incident.id
+    draft.put(incident, [entries.opened(incident)])
+
+
+def _open_drain(draft: Draft, ticket: Ticket, seen: tuple[Snapshot, Policy], now: Moment) -> None:
+    """Open the incident of a drain by hand; it is waited for a while, and goes on without whoever waits."""
+    standing = standing_text(draft)
+    if standing:
+        _decline(draft, ticket, ExitCode.REFUSED, standing)
+        return
+    order = ticket.order
+    incident = ordered_drain(order, seen, now)
+    ticket.incident = incident.id
+    ticket.until = now.mono + (WAIT_SECONDS if order.timeout_seconds is None else order.timeout_seconds)
     draft.put(incident, [entries.opened(incident)])
 
 

@@ -9,13 +9,12 @@ from dataclasses import replace
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.access import Caller, Role
 from reclaimerd.daemon.asking import pause_seconds, reason_of, resumed_gpu
+from reclaimerd.daemon.breaker_calls import close_gpu, closing
 from reclaimerd.daemon.denials import NeedsRoleError
-from reclaimerd.daemon.http_server import Answer, Call, refusal
+from reclaimerd.daemon.http_server import Answer, Call
 from reclaimerd.daemon.service import Service
-from reclaimerd.errors import ExitCode
 from reclaimerd.model.audit_record import RecordKind
-from reclaimerd.model.identity import GpuUuid
-from reclaimerd.model.ledger import Pause
+from reclaimerd.model.ledger import Ledger, Pause
 
 
 async def pause_call(service: Service, call: Call, caller: Caller) -> Answer:
@@ -37,43 +36,23 @@ async def resume_call(service: Service, call: Call, caller: Caller) -> Answer:
     cycle = service.cycle
     gpu = resumed_gpu(call.body)
     if gpu is not None:
-        return await _close_gpu_breaker(service, gpu, call, caller)
+        if caller.role < Role.ADMIN:
+            raise NeedsRoleError("a GPU's breaker follows failed resets", Role.ADMIN)
+        return await close_gpu(service, gpu, call, caller)
     breaker, closes = cycle.state.ledger.breaker, caller.role >= Role.ADMIN
     if breaker is not None and not closes and cycle.state.ledger.pause is None:
         raise NeedsRoleError(f"the breaker is open ({breaker.reason})", Role.ADMIN)
     text = reason_of(call.body) or "an operator resumed acts by rule"
     records = [entries.of_host(RecordKind.RESUMED, text, caller.actor)]
-    if breaker is not None and closes:
-        why = _closed(breaker.reason, call)
-        records.append(entries.of_host(RecordKind.BREAKER_CLOSED, why, caller.actor))
-    await cycle.write(
-        lambda ledger: replace(ledger, pause=None, breaker=None if closes else ledger.breaker), tuple(records)
-    )
+    closed = closing(service, call, caller) if closes else None
+    if closed is not None:
+        records.append(closed[1])
+
+    def resumed(ledger: Ledger) -> Ledger:
+        return replace(ledger if closed is None else closed[0](ledger), pause=None)
+
+    await cycle.write(resumed, tuple(records))
     service.pacing.wake()
     left = cycle.state.ledger.breaker
     told = None if left is None else {"reason": left.reason, "since": left.since}
     return Answer(200, {"paused": None, "breaker": told})
-
-
-async def _close_gpu_breaker(service: Service, gpu: GpuUuid, call: Call, caller: Caller) -> Answer:
-    if caller.role < Role.ADMIN:
-        raise NeedsRoleError("a GPU's breaker follows failed resets", Role.ADMIN)
-    cycle = service.cycle
-    found = next((one for one in cycle.state.ledger.gpu_breakers if one.gpu == gpu), None)
-    if found is None:
-        return refusal(404, f"no breaker is open for {gpu}", "see reclaimctl status", ExitCode.NO_TARGET)
-    why = _closed(f"{gpu}: {found.reason}", call)
-    record = entries.of_host(RecordKind.BREAKER_CLOSED, why, caller.actor)
-    await cycle.write(
-        lambda ledger: replace(
-            ledger, gpu_breakers=tuple(one for one in ledger.gpu_breakers if one.gpu != gpu)
-        ),
-        (record,),
-    )
-    return Answer(200, {"gpu": gpu, "breaker": None})
-
-
-def _closed(why: str, call: Call) -> str:
-    """Return why a breaker was open, and why it is closed where that was said."""
-    reason = reason_of(call.body)
-    return f"{why}; closed: {reason}" if reason else why

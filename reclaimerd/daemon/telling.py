@@ -79,6 +79,9 @@ def _waits_for(incident: Incident, snapshot: Snapshot, ledger: Ledger) -> str:
     texts = "; ".join(str(line["text"]) for line in task_lines(incident, snapshot))
     if texts:
         return texts
+    if incident.subject is Subject.NODE:
+        drain = ledger.drain
+        return "the gate is asked" if drain is None else f"drain request: {drain.slot or drain.phase}"
     return "the gate is asked" if incident.subject is Subject.GPU else "gone; waiting for proof"
 
 

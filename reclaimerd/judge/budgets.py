@@ -34,8 +34,8 @@ def is_first_signal(step: Step, incident: Incident, *, dry_run: bool) -> bool:
 def spends_of(permit: Permit, incident: Incident, context: GateContext) -> tuple[Spend, ...]:
     """Return what a permitted step costs: the ledger must hold it before the act, and the next gate see it.
 
-    An operator's signals are recorded and never counted; resets count whoever asked. A member of a
-    workload whose spend is in force costs nothing more.
+    An operator's signals are recorded and never counted; resets, and drains by hand, count whoever asked. A
+    member of a workload whose spend is in force costs nothing more.
     """
     step, wall = permit.step, context.wall
     by_rule = step.actor.kind is ActorKind.RULE
@@ -47,7 +47,8 @@ def spends_of(permit: Permit, incident: Incident, context: GateContext) -> tuple
     if step.stage is Stage.RESET:
         gpus = dict.fromkeys(peer for uuid in step.target.gpus for peer in reset_gpus(uuid, context))
         return tuple(Spend(SpendKind.RESET, uuid, wall, permit.dry_run) for uuid in gpus)
-    if step.stage is Stage.DRAIN and by_rule and not may_join(context.ledger.drain):
+    counted = by_rule or (incident.subject is Subject.NODE and not permit.dry_run)
+    if step.stage is Stage.DRAIN and counted and not may_join(context.ledger.drain):
         causes = (Spend(SpendKind.CAUSE, key, wall, permit.dry_run) for key in causes_of(incident))
         return (Spend(SpendKind.DRAIN, step.incident, wall, permit.dry_run), *causes)
     return ()
@@ -159,7 +160,8 @@ def drain_budget_reasons(context: GateContext, *, dry_run: bool) -> tuple[Reason
     over = _over(spends, context.wall, _DAY_SECONDS, context.policy.budgets.drains_per_day)
     if not over:
         return ()
-    return (Reason(ReasonKind.BUDGET, f"drain requests: {over}", "drain the node by hand if it must be"),)
+    mend = "drain the node at its scheduler if it must be"
+    return (Reason(ReasonKind.BUDGET, f"drain requests: {over}", mend),)
 
 
 def breaker_trip(newly_due: Iterable[NewlyDue], snapshot: Snapshot, policy: Policy) -> str | None:

@@ -101,6 +101,9 @@ def drain_reason_of(
 
     Without a ledger no Xid is known.
     """
+    if incident.subject is Subject.NODE:
+        text = f"by hand: {incident.actor.name}: {incident.reason}"
+        return DrainReason(FaultDomain.UNKNOWN, text, DrainCode.BY_HAND)
     if incident.subject is Subject.DRIVER:
         return _driver_reason(snapshot)
     for uuid in incident.target.gpus:

@@ -18,8 +18,9 @@ from reclaimerd.judge.reset_question import asked_for
 from reclaimerd.judge.target_gates import TargetFindings, target_findings
 from reclaimerd.judge.warning_gate import warning_reasons
 from reclaimerd.judge.warnings import warns
+from reclaimerd.model.drain import DrainCode
 from reclaimerd.model.identity import GpuUuid, IncidentId, ProcessRef
-from reclaimerd.model.incident import ActorKind, Incident, Stage
+from reclaimerd.model.incident import ActorKind, Incident, Stage, Subject
 from reclaimerd.model.policy import FaultRule, ListedStage, Mode, Rule
 from reclaimerd.model.reset_run import ResetRun
 from reclaimerd.model.step import GateAnswer, Permit, Reason, ReasonKind, Refusal, Step
@@ -118,6 +119,8 @@ def _is_dry_run(step: Step, incident: Incident, context: GateContext) -> bool:
     by_mode = rule is not None and effective_mode(context.policy, rule) is Mode.DRY_RUN
     if step.actor.kind is ActorKind.WATCH:
         by_mode = context.policy.mode is Mode.DRY_RUN
+    if incident.subject is Subject.NODE:  # a drain by hand leaves the host where incidents' drains may
+        by_mode = context.policy.mode is not Mode.ENFORCE
     return step.dry_run or incident.plan.dry_run or by_mode
 
 
@@ -157,7 +160,7 @@ def _stop_reasons(
     # A warning that nothing follows is no act; one that announces an act must not, while none can follow.
     tripped = None if incident.plan.only_warns else _breaker_text(step, context, first=first)
     if tripped:
-        mend = "a person looks at it and closes it: reclaimctl resume"
+        mend = "a person looks at it and closes it: reclaimctl breaker close"
         reasons.append(Reason(ReasonKind.BREAKER, f"the breaker is open: {tripped}", mend))
     return tuple(reasons)
 
@@ -222,7 +225,9 @@ def _count_reasons(
         host = budgets.host_reset_reasons(context, dry_run=dry_run)
         return (*(reason for reasons in found for reason in reasons), *host)
     if not _by_rule(step):
-        return ()
+        by_hand = step.stage is Stage.DRAIN and incident.subject is Subject.NODE
+        # A person's dry run asks what would be so: it is held against the real budget, and spends nothing.
+        return budgets.drain_budget_reasons(context, dry_run=False) if by_hand else ()
     if step.stage is Stage.DRAIN:
         return (
             *budgets.drain_budget_reasons(context, dry_run=dry_run),
@@ -268,6 +273,8 @@ def _drain_reasons(context: GateContext) -> tuple[Reason, ...]:
     if reason is None:
         text = "nothing that happened here is a reason to drain the node"
         return (Reason(ReasonKind.NO_DRAIN_REASON, text, mend),)
+    if reason.code is DrainCode.BY_HAND:
+        return ()
     if reason.domain not in context.policy.drain.fault_domains:
         text = f"the fault lies with the {reason.domain}, and the policy drains not for that: {reason.text}"
         return (Reason(ReasonKind.NO_DRAIN_REASON, text, mend),)

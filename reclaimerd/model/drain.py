@@ -12,13 +12,17 @@ from reclaimerd.model.policy import FaultDomain
 
 
 class DrainCode(StrEnum):
-    """Why a drain is asked for, as one word that all nodes of a fleet share; no others exist."""
+    """Why a drain is asked for, as one word that all nodes of a fleet share; no others exist.
+
+    BY_HAND is no reason of ours: a person asked for it, and only they take it back.
+    """
 
     STUCK_EXIT = "stuck_exit"
     DRIVER_UNRESPONSIVE = "driver_unresponsive"
     GPU_LOST = "gpu_lost"
     RECOVERY_ACTION = "recovery_action"
     RESET_FAILED = "reset_failed"
+    BY_HAND = "by_hand"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +131,8 @@ class Joined:
     well_at: float | None = None
     told: bool = False
     gpus: tuple[GpuUuid, ...] = ()
+    by_hand: bool = False
+    """A person asked: it is never over by itself, and binds beyond a boot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +170,11 @@ class NodeDrain:
         """Return every GPU that this is about, of whichever incident."""
         joined = (uuid for one in self.joined for uuid in one.gpus)
         return tuple(dict.fromkeys((*self.request.gpus, *joined)))
+
+    @property
+    def by_hand(self) -> bool:
+        """Tell whether a person asked for it, alone or beside incidents."""
+        return any(one.by_hand for one in self.joined)
 
     @property
     def is_unasked(self) -> bool:

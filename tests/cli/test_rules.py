@@ -70,7 +70,7 @@ def test_reload_says_what_is_in_force_and_a_faulty_file_tells_all(tmp_path: Path
         "error": "p:1: one\np:2: two",
         "mend": "the old policy stays in force",
         "exit_code": 2,
-        "faults": [],
+        "faults": ["p:1: one", "p:2: two"],
     }
     with canned(tmp_path / "t", {"POST /v1/reload": Answer(bad, status=422)}):
         told = reclaimctl("reload", "--socket", str(tmp_path / "t"))

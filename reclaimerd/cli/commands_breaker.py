@@ -1,0 +1,71 @@
+"""`reclaimctl breaker`: what stopped by itself because too much went wrong at once, and how it goes on.
+
+It only asks: the engine decides who may close one, and puts it on record.
+"""
+
+from collections.abc import Iterator
+
+import click
+
+from reclaimerd.cli import completing, texts
+from reclaimerd.cli.client import Settings, request
+from reclaimerd.cli.commands_read import resolve_gpu
+from reclaimerd.cli.http_socket import Json, Request
+from reclaimerd.cli.options import answers, common_options, stands_alone
+from reclaimerd.cli.render import Block, Table, moment_text, say, show, show_json
+from reclaimerd.errors import ExitCode
+
+
+@click.group(invoke_without_command=True)
+@common_options
+@answers
+def breaker(settings: Settings) -> int:
+    """Show the host's breaker and each GPU's: open or closed, since when, why, and what closes it.
+
+    One that is open stops what it guards until a person closes it.
+    """
+    if not stands_alone():
+        return int(ExitCode.OK)
+    body = request(settings, Request("GET", "/v1/breakers")).body
+    if settings.as_json:
+        show_json(body)
+    else:
+        show(_blocks(body))
+    return int(ExitCode.OK)
+
+
+@breaker.command("close")
+@click.option("--gpu", metavar="GPU", help=texts.BREAKER_GPU, shell_complete=completing.gpus)
+@click.option("--reason", required=True, metavar="TEXT", help=texts.REASON)
+@common_options
+@answers
+def close(settings: Settings, gpu: str | None, reason: str) -> int:
+    """Close the host's breaker, or with --gpu that GPU's; for administrators. A pause stays as it is."""
+    uuid = None if gpu is None else resolve_gpu(settings, gpu)
+    said: Json = {"reason": reason} if uuid is None else {"reason": reason, "gpu": uuid}
+    body = request(settings, Request("POST", "/v1/breakers/close", body=said, acts=True)).body
+    if settings.as_json:
+        show_json(body)
+    elif uuid is None:
+        say("the host's breaker is closed: acts by rule and drain requests go on")
+    else:
+        say(f"the breaker of {uuid} is closed: it may be reset again")
+    return int(ExitCode.OK)
+
+
+def _blocks(body: Json) -> Iterator[Block]:
+    found = body.get("breakers") or ()
+    yield Table(("BREAKER", "STATE", "SINCE", "WHY"), tuple(_row(one) for one in found))
+    for one in found:
+        if one.get("open"):
+            yield f"{_name(one)} is closed by {one.get('closes')}"
+
+
+def _name(one: Json) -> str:
+    return str(one.get("gpu") or one.get("scope"))
+
+
+def _row(one: Json) -> tuple[str, ...]:
+    is_open = bool(one.get("open"))
+    since = moment_text(one.get("since")) if is_open else "-"
+    return (_name(one), "OPEN" if is_open else "closed", since, str(one.get("reason") or "-"))
