@@ -1,15 +1,20 @@
 """reclaimctl: the group, and the way out: one sentence and an exit code, never a traceback."""
 
+import os
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
+from pathlib import Path
 
 import click
 
 from reclaimerd.cli import (
     commands_act,
+    commands_breaker,
+    commands_completion,
     commands_drain,
     commands_files,
+    commands_kill,
     commands_policy,
     commands_read,
     commands_reset,
@@ -17,11 +22,13 @@ from reclaimerd.cli import (
     commands_rules,
     commands_slurm,
     commands_stuck,
+    commands_top,
     rules_group,
     texts,
 )
-from reclaimerd.cli.options import INTERRUPTED, common_options, needs_command
-from reclaimerd.cli.render import say
+from reclaimerd.cli.client import Settings
+from reclaimerd.cli.options import INTERRUPTED, answers, common_options, needs_command
+from reclaimerd.cli.render import say, show, show_json
 from reclaimerd.errors import ExitCode
 
 
@@ -38,18 +45,42 @@ def reclaimctl() -> int:
 
 
 @click.command("manual", hidden=True)
-def manual() -> int:
-    """Print the manual page's text (docs/reclaimctl.md)."""
-    click.echo(texts.manual(reclaimctl), nl=False)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["markdown", "man"]),
+    default="markdown",
+    show_default=True,
+    help=texts.MANUAL_FORMAT,
+)
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=texts.MANUAL_OUT)
+@common_options
+@answers
+def manual(settings: Settings, form: str, out: Path | None) -> int:
+    """Print the manual page's text (docs/reclaimctl.md), or write every page as packages carry it."""
+    if form == "markdown":
+        click.echo(texts.manual(reclaimctl), nl=False)
+        return int(ExitCode.OK)
+    if out is None:
+        raise click.UsageError("--format man needs --out DIR")
+    from reclaimerd.cli.man_pages import write_pages  # noqa: PLC0415 - only packaging writes them
+
+    written = [str(path) for path in write_pages(reclaimctl, out)]
+    if settings.as_json:
+        show_json({"written": written})
+    else:
+        show(written)
     return int(ExitCode.OK)
 
 
 for _command in (
     commands_read.status,
     commands_read.ps,
+    commands_top.top,
     commands_read.inspect,
-    commands_act.kill,
+    commands_kill.kill,
     commands_reset.reset,
+    commands_drain.drain,
     commands_drain.undrain,
     commands_slurm.slurm_unkillable,
     commands_slurm.healthcheck,
@@ -66,12 +97,20 @@ for _command in (
     commands_rollout.rollout,
     commands_act.pause,
     commands_act.resume,
+    commands_breaker.breaker,
     commands_act.release_driver,
     commands_act.demo,
+    commands_completion.completion,
     commands_read.version,
     manual,
 ):
     reclaimctl.add_command(_command)
+
+
+def _in_c_locale() -> bool:
+    """Tell whether the locale is C, where Python writes UTF-8 (PEP 540) that nobody said is understood."""
+    asked_for = os.environ.get("PYTHONUTF8") == "1" or bool(sys._xoptions.get("utf8"))  # noqa: SLF001  # documented
+    return bool(sys.flags.utf8_mode) and not asked_for
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -79,7 +118,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # A terminal of another charset must not turn a report into an error.
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(encoding="ascii" if _in_c_locale() else None, errors="backslashreplace")
     try:
         code = reclaimctl.main(arguments, prog_name="reclaimctl", standalone_mode=False)
     except click.ClickException as error:

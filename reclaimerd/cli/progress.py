@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from reclaimerd.cli.http_socket import Json
 from reclaimerd.cli.render import Block, Table, age_text, clock_text
+from reclaimerd.cli.tables import Layout
 from reclaimerd.errors import ExitCode
 
 STAGE_WORDS = {
@@ -15,9 +16,9 @@ STAGE_WORDS = {
 }
 
 
-def event_line(event: Json) -> str:
-    """Return one line of progress: `12:01:02  pid 4242  SIGTERM sent`."""
-    pid = f"pid {event['pid']}" if event.get("pid") else "GPU" if event.get("pid") == 0 else "all"
+def event_line(event: Json, subject: str = "GPU") -> str:
+    """Return one line of progress: `12:01:02  pid 4242  SIGTERM sent`; `subject` is what has no pid."""
+    pid = f"pid {event['pid']}" if event.get("pid") else subject if event.get("pid") == 0 else "all"
     return f"{clock_text(event.get('at'))}  {pid}  {_event_words(event)}"
 
 
@@ -63,7 +64,7 @@ def result_blocks(body: Json) -> Iterator[Block]:
             )
             for target in targets
         )
-        yield Table(("PID@START", "END", "EXIT", "INCIDENT", "RESULT"), rows)
+        yield Table(("PID@START", "END", "EXIT", "INCIDENT", "RESULT"), rows, Layout(folds=True))
 
 
 def failure_lines(target: Json) -> Iterator[str]:

@@ -10,10 +10,13 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 
 from reclaimerd.daemon.access import Caller, Role
-from reclaimerd.daemon.asking import OrderFault, demand_reason, orders_of
+from reclaimerd.daemon.asking import OrderFault, demand_reason, demand_waiting, orders_of
+from reclaimerd.daemon.audit_calls import export_call
+from reclaimerd.daemon.breaker_calls import breakers_call, close_call
+from reclaimerd.daemon.candidates import candidates_call
 from reclaimerd.daemon.denials import Denials, NeedsRoleError
 from reclaimerd.daemon.desk import Ticket, gravest
-from reclaimerd.daemon.drain_calls import undrain_call
+from reclaimerd.daemon.drain_calls import drain_call, undrain_call
 from reclaimerd.daemon.evidence_wiring import Investigator
 from reclaimerd.daemon.explain_calls import explain_process, snapshot_call
 from reclaimerd.daemon.http_server import Answer, Body, Call, refusal
@@ -64,16 +67,21 @@ class Api:
             _Route("GET", "/v1/snapshot", Role.OPERATOR, self._snapshot),
             _Route("GET", "/v1/rules", Role.VIEWER, self._rules),
             _Route("POST", "/v1/reclaims", Role.OPERATOR, self._reclaim, owner=True, acts=True),
+            _Route("GET", "/v1/reclaims/candidates", Role.VIEWER, self._candidates, owner=True),
             _Route("POST", "/v1/resets", Role.ADMIN, self._reset, acts=True),
             _Route("POST", "/v1/pause", Role.OPERATOR, self._pause, acts=True),
             # To close a breaker it takes an administrator: the call itself tells the two apart.
             _Route("POST", "/v1/resume", Role.OPERATOR, self._resume, acts=True),
+            _Route("GET", "/v1/breakers", Role.VIEWER, self._breakers),
+            _Route("POST", "/v1/breakers/close", Role.ADMIN, self._close_breaker, acts=True),
             _Route("POST", "/v1/rules/NAME/suspend", Role.OPERATOR, self._suspend_rule, acts=True),
             _Route("POST", "/v1/rules/NAME/resume", Role.OPERATOR, self._resume_rule, acts=True),
             _Route("POST", "/v1/release-driver", Role.ADMIN, self._release_driver, acts=True),
             _Route("POST", "/v1/reload", Role.ADMIN, self._reload_policy),
+            _Route("POST", "/v1/drain", Role.OPERATOR, self._drain, acts=True),
             _Route("POST", "/v1/undrain", Role.OPERATOR, self._undrain, acts=True),
             _Route("POST", "/v1/unkillable", Role.OPERATOR, self._unkillable),
+            _Route("POST", "/v1/audit/exports", Role.ADMIN, self._export),
         )
 
     async def answer(self, call: Call, caller: Caller) -> Answer:
@@ -167,12 +175,18 @@ class Api:
     async def _reset(self, call: Call, caller: Caller) -> Answer:
         return await reset_call(self._service, call, caller, followed)
 
+    async def _candidates(self, call: Call, caller: Caller) -> Answer:
+        return Answer(200, await candidates_call(self._service, call.query, caller))
+
     async def _reclaim(self, call: Call, caller: Caller) -> Answer:
         orders = orders_of(call.body, caller.actor)
+        waits = call.body.get("wait") is not False
+        if not waits and self._service.cycle.joints.foreground:
+            demand_waiting()
         if caller.actor.is_owner:
             await self._owners.check(orders, caller)
         tickets = [Ticket(order, await self._service.family(order)) for order in orders]
-        return Answer(200, {}, lines=followed(tickets, self._service))
+        return Answer(200, {}, lines=followed(tickets, self._service, waits=waits))
 
     async def _pause(self, call: Call, caller: Caller) -> Answer:
         return await pause_call(self._service, call, caller)
@@ -195,8 +209,20 @@ class Api:
     async def _release_driver(self, call: Call, caller: Caller) -> Answer:
         return await release_call(self._service, call, caller)
 
+    async def _breakers(self, _call: Call, _caller: Caller) -> Answer:
+        return breakers_call(self._service)
+
+    async def _close_breaker(self, call: Call, caller: Caller) -> Answer:
+        return await close_call(self._service, call, caller)
+
+    async def _drain(self, call: Call, caller: Caller) -> Answer:
+        return await drain_call(self._service, call, caller, followed)
+
     async def _undrain(self, call: Call, caller: Caller) -> Answer:
         return await undrain_call(self._service, call, caller)
+
+    async def _export(self, _call: Call, caller: Caller) -> Answer:
+        return await export_call(self._service, caller)
 
     async def _unkillable(self, call: Call, caller: Caller) -> Answer:
         return await unkillable_call(self._service, call, caller)
@@ -212,9 +238,12 @@ def _status_of(error: ReclaimerdError) -> int:
             return 409
 
 
-async def followed(tickets: list[Ticket], service: Service) -> AsyncGenerator[Body, None]:
+async def followed(
+    tickets: list[Ticket], service: Service, *, waits: bool = True
+) -> AsyncGenerator[Body, None]:
     """Place the orders, yield their lines as they come, and the result of all when each has its end.
 
+    Without `waits` the result comes as soon as each has its incident, which goes on, or was declined.
     A reader who goes away leaves nothing here; an incident that was opened goes on, an order that no
     pass has taken up yet is withdrawn.
     """
@@ -231,13 +260,17 @@ async def followed(tickets: list[Ticket], service: Service) -> AsyncGenerator[Bo
             for task in ready:
                 ticket = waiting.pop(task)
                 yield task.result()
-                if ticket.exit_code is None or not ticket.events.empty():
+                follows = ticket.exit_code is None and (waits or ticket.told == 0)
+                if follows or not ticket.events.empty():
                     waiting[asyncio.ensure_future(ticket.events.get())] = ticket
     finally:
         for task in waiting:
             task.cancel()
         for ticket in tickets:
             desk.drop(ticket)
+    for ticket in tickets:
+        if ticket.exit_code is None and ticket.told > 0:
+            ticket.finish(ExitCode.OK, f"accepted; incident {ticket.incident} goes on", ticket.reasons)
     codes = [ExitCode.INTERNAL if ticket.exit_code is None else ticket.exit_code for ticket in tickets]
     yield {
         "event": "result",

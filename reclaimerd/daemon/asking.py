@@ -69,6 +69,21 @@ def reset_order(body: Mapping[str, object], actor: Actor) -> tuple[Order, GpuUui
     return order, GpuUuid(gpu)
 
 
+def drain_order(body: Mapping[str, object], actor: Actor) -> Order:
+    """Return the order for a drain of this node by hand. Raises OrderFault that names the field."""
+    reason = reason_of(body).strip()
+    if not reason:
+        raise OrderFault("a drain by hand needs a reason", "say why: --reason TEXT")
+    return Order(
+        pid=0,
+        actor=actor,
+        dry_run=body.get("dry_run") is True,
+        reason=reason,
+        timeout_seconds=_seconds(body, "timeout_seconds"),
+        node=True,
+    )
+
+
 def reason_of(body: Mapping[str, object]) -> str:
     """Return why, in the caller's own words, cut to 500 characters; "" where none is given."""
     return str(body.get("reason") or "")[:500]
@@ -78,6 +93,14 @@ def demand_reason(body: Mapping[str, object]) -> None:
     """Raise OrderFault where the order gives no reason, unless it is a dry run."""
     if not reason_of(body).strip() and body.get("dry_run") is not True:
         raise OrderFault("the policy wants a reason for each act (require_reason)", "say why: --reason TEXT")
+
+
+def demand_waiting() -> None:
+    """Raise OrderFault: nobody is left to carry on what a command in the foreground began."""
+    raise OrderFault(
+        "no daemon would carry it on when this command ends, so --no-wait can't be had; nothing was done",
+        "leave --no-wait out, or start the daemon (systemctl start reclaimerd)",
+    )
 
 
 def pause_seconds(body: Mapping[str, object]) -> float | None:
@@ -106,7 +129,7 @@ def _order(target: object, body: Mapping[str, object], actor: Actor, scope: Scop
         actor=actor,
         start_ticks=_whole(target, "start_ticks"),
         force=body.get("force") is True,
-        dry_run=body.get("dry_run") is True,
+        dry_run=body.get("dry_run") is True or target.get("dry_run") is True,
         reason=reason_of(body),
         grace_seconds=_seconds(body, "grace_seconds"),
         timeout_seconds=_seconds(body, "timeout_seconds"),

@@ -46,8 +46,11 @@ ACTING = [
     ("POST", "/v1/pause"),
     ("POST", "/v1/resume"),
     ("POST", "/v1/release-driver"),
+    ("POST", "/v1/drain"),
     ("POST", "/v1/undrain"),
+    ("POST", "/v1/breakers/close"),
     ("POST", "/v1/unkillable"),
+    ("POST", "/v1/audit/exports"),
 ]
 READING = [
     ("GET", "/v1/status"),
@@ -55,6 +58,7 @@ READING = [
     ("GET", "/v1/processes/100"),
     ("GET", "/v1/incidents"),
     ("GET", "/v1/explain/reset"),
+    ("GET", "/v1/reclaims/candidates"),
 ]
 
 

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from reclaimerd.cli.main import run
 from reclaimerd.daemon.access import Role
 from reclaimerd.daemon.groups import group_id
 from reclaimerd.simulation.host import read_simulated_host
 from tests.e2e.rig import GPU_A, Rig, is_alive, simulated_host
+from tests.rigs.other_user import as_user
 from tests.rigs.peers import Peer, request, status_of
 from tests.rigs.simulated import wait_until
 
@@ -42,6 +44,8 @@ CALLS = [
     (Role.VIEWER, request("GET", "/v1/explain/reset?gpu=none")),
     (Role.VIEWER, request("GET", "/v1/explain/pid/x")),
     (Role.VIEWER, request("GET", "/metrics")),
+    (Role.VIEWER, request("GET", "/v1/breakers")),
+    (Role.VIEWER, request("GET", "/v1/reclaims/candidates")),
     (Role.OPERATOR, request("GET", "/v1/evidence/x")),
     (Role.OPERATOR, request("GET", "/v1/stuck")),
     (Role.OPERATOR, request("GET", "/v1/snapshot")),
@@ -50,11 +54,14 @@ CALLS = [
     (Role.OPERATOR, request("POST", "/v1/resume", {"gpu": "none"})),
     (Role.OPERATOR, request("POST", "/v1/rules/none/suspend", {})),
     (Role.OPERATOR, request("POST", "/v1/rules/none/resume", {})),
+    (Role.OPERATOR, request("POST", "/v1/drain", {})),
     (Role.OPERATOR, request("POST", "/v1/undrain", {})),
     (Role.OPERATOR, request("POST", "/v1/unkillable", {})),
     (Role.ADMIN, request("POST", "/v1/resets", {})),
+    (Role.ADMIN, request("POST", "/v1/breakers/close", {"gpu": "none"})),
     (Role.ADMIN, request("POST", "/v1/release-driver", {"for_seconds": -1})),
     (Role.ADMIN, request("POST", "/v1/reload", {})),
+    (Role.ADMIN, request("POST", "/v1/audit/exports", {})),
 ]
 
 
@@ -75,7 +82,7 @@ def test_each_role_may_what_the_table_says_and_no_more() -> None:
         for role, peer in PEERS.items():
             found = peer.statuses(rig.socket, [asked for _, asked in CALLS])
             for (needed, asked), status in zip(CALLS, found, strict=True):
-                owners = role < needed and "/v1/reclaims" in asked  # an owner's faulty order is 400
+                owners = role < needed and "/v1/reclaims" in asked  # a faulty order is 400
                 allowed = role >= needed or owners
                 assert (status != 403) is allowed, (role, asked, status)
                 assert status not in (0, 429, 500), (role, asked, status)
@@ -119,6 +126,27 @@ def test_a_reload_takes_groups_and_mode_anew_and_a_faulty_file_changes_nothing()
         assert PEERS[Role.ADMIN].statuses(rig.socket, asked) == [200]
         assert stat.S_IMODE(rig.socket.stat().st_mode) == 0o666
         assert PEERS[Role.NONE].statuses(rig.socket, [request("GET", "/v1/status")]) == [403]
+
+
+def test_the_log_is_exported_by_admins_and_each_export_is_on_record(tmp_path: Path) -> None:
+    """A viewer who may read the files is exit 4 and gets no line; both are on record under their uid."""
+    with a_host() as rig:
+        (rig.host / "log").chmod(0o755)
+        words = ["audit", "export", "--simulate", str(rig.host), "--config", str(rig.policy)]
+        assert run([*words, "--format", "csv"]) == 0  # as root, and imported for those who can't
+        assert not rig.records("note")
+        viewer, admin = PEERS[Role.VIEWER], PEERS[Role.ADMIN]
+        code, out, err = as_user(tmp_path, viewer.uid, viewer.groups, lambda: run(words))
+        assert (code, out) == (4, "")
+        assert "admin" in err
+        (denied,) = rig.records("denied")
+        assert denied["actor"]["uid"] == viewer.uid
+        assert "/v1/audit/exports" in denied["reason"]
+        code, out, err = as_user(tmp_path, admin.uid, admin.groups, lambda: run(words))
+        assert (code, err) == (0, "")
+        (note,) = rig.records("note")
+        assert (note["reason"], note["actor"]["uid"]) == ("the audit log is exported", admin.uid)
+        assert '"kind":"started"' in out
 
 
 HOLD_AND_DROP = """

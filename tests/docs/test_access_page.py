@@ -58,6 +58,7 @@ def test_the_bounds_are_the_code_s() -> None:
         f"| calls of one uid | {limits.CALLS_PER_SECOND:.0f} a second, {limits.CALLS_AT_ONCE:.0f} at once;",
         f"| connections of one uid | {limits.MOST_OF_ONE} |",
         f"| connections of all but root | {limits.MOST_OF_OTHERS} |",
+        f"| of these, of who is in no group with a role | {limits.MOST_OF_STRANGERS} |",
         f"| connections in all | {limits.MOST_CONNECTIONS} |",
         f"Owners get {owner_calls.ORDERS_AT_ONCE:.0f} orders at once and one more every",
         f" every {1 / owner_calls.ORDERS_PER_SECOND:.0f} s",

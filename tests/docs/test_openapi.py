@@ -31,15 +31,20 @@ TARGET = {"pid": 100, "start_ticks": None}
 EXAMPLES: list[tuple[str, str, Mapping[str, object]]] = [
     ("GET", "/v1/status", {}),
     ("GET", "/v1/ps", {}),
+    ("GET", "/v1/reclaims/candidates", {}),
     ("GET", "/v1/processes/100", {}),
     ("GET", "/v1/incidents", {}),
     ("GET", "/v1/explain/pid/100", {}),
     ("GET", "/v1/rules", {}),
+    ("GET", "/v1/breakers", {}),
     ("POST", "/v1/reclaims", {"targets": [TARGET], "reason": "x"}),
     ("POST", "/v1/pause", {"for_seconds": 60.0, "reason": "x"}),
     ("POST", "/v1/resume", {"reason": "x"}),
+    ("POST", "/v1/breakers/close", {"reason": "x"}),
+    ("POST", "/v1/drain", {"reason": "x"}),
     ("POST", f"/v1/rules/{RULE}/suspend", {"for_seconds": 60, "reason": "x"}),
     ("POST", f"/v1/rules/{RULE}/resume", {"reason": "x"}),
+    ("POST", "/v1/audit/exports", {}),
 ]
 WRONG: list[tuple[str, str, Mapping[str, object], Caller]] = [
     ("GET", "/v1/nothing", {}, ROOT),

@@ -89,7 +89,7 @@ class Rig:
         """Start the daemon and wait until it listens."""
         daemon = self.begin_daemon(*options)
         socket = Path(options[options.index("--socket") + 1]) if "--socket" in options else self.socket
-        wait_until(lambda: _listens(socket) or daemon.process.poll() is not None, "the daemon listens")
+        wait_until(lambda: _listens(socket) or daemon.process.poll() is not None, "the daemon listens", 60)
         assert daemon.process.poll() is None, f"the daemon ended at once: {daemon.words()}"
         return daemon
 
@@ -127,7 +127,8 @@ class Rig:
 
     def kill(self, *pids: int, options: Sequence[str] = ()) -> Ran:
         """Run `reclaimctl kill` over these pids to its end."""
-        return self.ctl("kill", *(word for pid in pids for word in ("--pid", str(pid))), *options)
+        several = ["--yes"] if len(pids) > 1 else []
+        return self.ctl("kill", *(word for pid in pids for word in ("--pid", str(pid))), *several, *options)
 
     def records(self, kind: str = "", *, pid: int | None = None) -> list[Json]:
         """Return the audit log's whole lines, oldest first, of one kind or about one root process."""

@@ -194,7 +194,8 @@ def test_wrong_usage_is_two_and_touches_nothing(daemon_rig: Rig) -> None:
         ["kill", "--pid", "x"],
         ["kill", "--pid", str(pid), "--grace", "soon"],
         ["kill", "--pid", str(pid), "--scope", "host"],
-        ["kill", *(word for each in pids for word in ("--pid", each))],
+        ["kill", "--pid", str(pid), "--pid", pids[1]],
+        ["kill", "--yes", *(word for each in pids for word in ("--pid", each))],
     ):
         ran = daemon_rig.ctl(*words)
         assert ran.code == 2, (words, ran)
