@@ -1,7 +1,8 @@
-"""How long from the start of `reclaimctl kill` to the signal: through the daemon, and in the foreground.
+"""How long commands take to start: `--help`, `status`, and a `kill` from its start to the signal.
 
-The target itself notes when SIGTERM came (CLOCK_MONOTONIC, which all processes share). Medians of
-several kills, each of a target of its own; wall-clock, so a busy machine spoils them.
+Each beside `python3 -c pass`, which is what the interpreter itself costs on this machine at this moment: the
+runs take turns, so a busy machine spoils both alike and their ratio less. For a kill the target itself notes
+when SIGTERM came (CLOCK_MONOTONIC, which all processes share). Medians of several runs; wall-clock.
 
     .venv/bin/python benchmarks/start_time.py [--rounds 9]
 """
@@ -21,6 +22,8 @@ from reclaimerd.simulation.keeper import Keeper
 
 TARGET = Path(__file__).with_name("target.py")
 PROGRAM = Path(sys.executable).with_name("reclaimctl")
+HELP_GOAL_MS = 120
+STATUS_GOAL_MS = 200
 DAEMON_GOAL_MS = 150
 FOREGROUND_GOAL_MS = 600
 POLICY = '[daemon]\nmode = "observe"\n'
@@ -51,6 +54,30 @@ def milliseconds_to_signal(keeper: Keeper, pid: int, note: Path) -> float:
     return (int(note.read_text(encoding="ascii")) - began) / 1e6
 
 
+def milliseconds_of(argv: list[str]) -> float:
+    """Run one command to its end and return how long that took."""
+    began = time.monotonic_ns()
+    subprocess.run(argv, capture_output=True, check=False, env=clean_environment())
+    return (time.monotonic_ns() - began) / 1e6
+
+
+def looked(rounds: int) -> tuple[list[float], list[float], list[float]]:
+    """Return the milliseconds of a bare interpreter, of `--help` and of `status`, run in turns."""
+    with simulated_host() as keeper, daemon(keeper, POLICY):
+        launch(keeper, 8)
+        commands = (
+            [sys.executable, "-c", "pass"],
+            [str(PROGRAM), "--help"],
+            [str(PROGRAM), "status", "--simulate", str(keeper.directory)],
+        )
+        for command in commands:
+            milliseconds_of(command)  # the first writes the bytecode that is missing
+        bare, shown, status = zip(
+            *([milliseconds_of(one) for one in commands] for _ in range(rounds)), strict=True
+        )
+    return list(bare), list(shown), list(status)
+
+
 def measured(rounds: int, *, through_daemon: bool) -> list[float]:
     """Return the milliseconds of each kill, with a daemon or without."""
     with simulated_host() as keeper:
@@ -63,10 +90,11 @@ def measured(rounds: int, *, through_daemon: bool) -> list[float]:
             return [milliseconds_to_signal(keeper, *target) for target in targets]
 
 
-def row(what: str, figures: list[float], goal: int) -> tuple[str, str, str]:
-    """Return one line of the table."""
+def row(what: str, figures: list[float], bare: float, goal: int) -> tuple[str, str, str]:
+    """Return one line of the table: the median, and how many bare interpreters it is."""
     span = f"{min(figures):.0f} to {max(figures):.0f}"
-    return f"{what} ({span})", f"{statistics.median(figures):.0f} ms", f"<= {goal} ms"
+    middle = statistics.median(figures)
+    return f"{what} ({span})", f"{middle:.0f} ms, {middle / bare:.1f} x", f"<= {goal} ms"
 
 
 def main() -> None:
@@ -74,13 +102,17 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("--rounds", type=int, default=9)
     rounds = options.parse_args().rounds
+    bare_runs, shown, status = looked(rounds)
+    bare = statistics.median(bare_runs)
     through = measured(rounds, through_daemon=True)
     alone = measured(rounds, through_daemon=False)
     print_table(
-        f"from the start of `reclaimctl kill` to the signal, {rounds} kills each",
+        f"from the start of a command, {rounds} runs each; `python3 -c pass` takes {bare:.0f} ms",
         [
-            row("through the daemon", through, DAEMON_GOAL_MS),
-            row("in the foreground", alone, FOREGROUND_GOAL_MS),
+            row("`reclaimctl --help`", shown, bare, HELP_GOAL_MS),
+            row("`status` through the daemon", status, bare, STATUS_GOAL_MS),
+            row("`kill` to the signal, through the daemon", through, bare, DAEMON_GOAL_MS),
+            row("`kill` to the signal, in the foreground", alone, bare, FOREGROUND_GOAL_MS),
         ],
     )
 

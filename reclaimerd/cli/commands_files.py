@@ -48,13 +48,14 @@ for _command in (list_audit, show_audit, follow_audit, audit_stats, export_audit
 
 @audit.command("verify")
 @click.option("--anchor", "anchor_file", type=click.Path(path_type=Path), metavar="FILE", help=texts.ANCHOR)
+@click.option("--anchor-host", default="", metavar="NAME", help=texts.ANCHOR_HOST)
 @common_options
 @answers
-def verify_audit(settings: Settings, anchor_file: Path | None) -> int:
+def verify_audit(settings: Settings, anchor_file: Path | None, anchor_host: str) -> int:
     """Check the whole chain against its anchors; exit 9 names file and line of each break."""
     from reclaimerd.record.audit_read import verify  # noqa: PLC0415 - only `audit` reads files
 
-    kept = None if anchor_file is None else _kept_anchors(anchor_file)
+    kept = None if anchor_file is None else _kept_anchors(anchor_file, anchor_host)
     anchor, missing = _read_anchor(settings.state_dir)
     with reading(settings.log_dir):
         found = verify(settings.log_dir, anchor, kept)
@@ -90,20 +91,20 @@ def _verification(found: "Verification", missing: ReclaimerdError | None) -> Jso
     }
 
 
-def _kept_anchors(path: Path) -> "Anchors":
+def _kept_anchors(path: Path, host: str) -> "Anchors":
     """Return the heads of an anchor file; one without any is refused, for it would prove nothing."""
     from reclaimerd.record.audit_anchors import read_anchors  # noqa: PLC0415 - only for --anchor
     from reclaimerd.record.audit_check import Anchors  # noqa: PLC0415 - the same
 
     try:
-        heads = read_anchors(path)
+        heads = read_anchors(path, host)
     except OSError as error:
         raise WrongAnchorError(
             f"{path} can't be read: {error.strerror or error}", "name another file"
         ) from None
     if not heads:
-        mend = "give the file of [audit] anchor_file, or the daemon's own lines `audit_head`"
-        raise WrongAnchorError(f"{path} holds no anchor", mend)
+        mend = "give an [audit] anchor_file, what a receiver kept, or the daemon's lines `audit_head`"
+        raise WrongAnchorError(f"{path} holds no anchor{f' of {host}' if host else ''}", mend)
     return Anchors(heads, str(path))
 
 
@@ -137,7 +138,7 @@ def audit_path(settings: Settings) -> int:
     if settings.as_json:
         show_json({"path": path})
     else:
-        click.echo(path)
+        say(path)
     return int(ExitCode.OK)
 
 

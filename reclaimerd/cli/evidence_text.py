@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from reclaimerd.cli.http_socket import Json
 from reclaimerd.cli.render import Block, Table, age_text
+from reclaimerd.cli.tables import Layout
 
 _DRIVER_WORDS = {"stack": "in the driver", "node": "has a GPU open", "unknown": "can't be told", "none": "no"}
 
@@ -28,7 +29,9 @@ def stuck_blocks(body: Json) -> Iterator[Block]:
     else:
         yield f"{len(rows)} stuck, or leaving for too long ({seen})"
         yield Table(
-            ("PID@START", "STATE", "TASKS", "GPU DRIVER", "SIGNATURE", "COMM"), tuple(map(_row, rows))
+            ("PID@START", "STATE", "TASKS", "GPU DRIVER", "SIGNATURE", "COMM"),
+            tuple(map(_row, rows)),
+            Layout(cut=(("STATE", 12), ("SIGNATURE", 16), ("COMM", 8)), drop=("TASKS",)),
         )
     for row in rows:
         yield f"{row.get('ref')}: {row.get('text')}"

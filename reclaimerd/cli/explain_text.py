@@ -9,6 +9,7 @@ from reclaimerd.cli.http_socket import Json
 from reclaimerd.cli.progress import STAGE_WORDS
 from reclaimerd.cli.render import Block, Table, age_text, moment_text, size_text, user_text
 from reclaimerd.cli.report import driver_line
+from reclaimerd.cli.tables import Layout
 
 _MARKS = {"holds": "[yes]", "does_not_hold": "[ - ]", "unknown": "[ ? ]"}
 _WORDS = {"holds": "holds", "does_not_hold": "does not hold", "unknown": "can't be known"}
@@ -132,7 +133,8 @@ def trial_blocks(body: Json) -> Iterator[Block]:
     rows = body.get("rows") or ()
     if rows:
         headings = ("PID@START", "USER", "GPU", "RULE", "RULING", "WHY", "DUE")
-        yield Table(headings, tuple(_trial_row(row) for row in rows))
+        layout = Layout(cut=(("RULE", 12), ("WHY", 16)), drop=("USER",), folds=True)
+        yield Table(headings, tuple(_trial_row(row) for row in rows), layout)
     else:
         yield "no process that holds a GPU was seen, and no fault of a GPU that a rule waits for"
     if body.get("breaker"):

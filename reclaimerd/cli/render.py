@@ -1,7 +1,7 @@
 """What reaches the terminal: lines, tables, JSON, and how figures are written.
 
-Every word of another process passes `printable` here, so no control character gets through. rich
-is imported only for a table on a terminal.
+Every word of another process passes `printable` here, so no control character gets through. The colours are
+ours, and stand around words that have passed.
 """
 
 import json
@@ -9,18 +9,21 @@ import os
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TypeAlias
 
 import click
 
 from reclaimerd.cli.http_socket import Json
+from reclaimerd.cli.tables import Layout, Screen, fitted_lines
 from reclaimerd.errors import ReclaimerdError
 
 KIB = 1024
 MINUTE, HOUR, DAY = 60, 3600, 86400
 UNKNOWN = "unknown"
+ATTENTION = "ATTENTION: "
+_BOLD, _BOLD_RED = "1", "1;31"
 LATEST = 253_402_300_800
 """The year 10000: past it the calendar's own functions raise, and a damaged file may say anything."""
 
@@ -31,6 +34,7 @@ class Table:
 
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    layout: Layout = field(default_factory=Layout)
 
 
 Block: TypeAlias = str | Table
@@ -46,21 +50,58 @@ def printable(text: str) -> str:
     return escaped(text)
 
 
+def in_charset(text: str) -> str:
+    """Return the printable text as the output's charset has it: what that can't say is an ASCII escape."""
+    text = printable(text)
+    if text.isascii():
+        return text
+    charset = sys.stdout.encoding or "ascii"
+    return text.replace("…", _ellipsis()).encode(charset, "backslashreplace").decode(charset)
+
+
+def _ellipsis() -> str:
+    try:
+        "…".encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return "..."
+    return "…"
+
+
 def say(line: str, *, to_stderr: bool = False) -> None:
     """Print one line for people; whatever it holds, it stays one line."""
-    click.echo(printable(line), err=to_stderr)
+    line = in_charset(line)
+    if line.startswith(ATTENTION) and not to_stderr:
+        line = _styled(line, _BOLD_RED)
+    click.echo(line, err=to_stderr)
 
 
 def show(blocks: Iterable[Block]) -> None:
-    """Print lines and tables for people."""
+    """Print lines and tables for people; a table fits the screen as its layout says."""
     for block in blocks:
         if isinstance(block, str):
             say(block)
-        elif sys.stdout.isatty():
-            _show_on_terminal(block)
-        else:
-            for line in plain_lines(block):
-                click.echo(line)
+            continue
+        headings, *rows = plain_lines(block, Screen(_screen_width(), _ellipsis()))
+        click.echo(_styled(headings, _BOLD))
+        for line in rows:
+            click.echo(line)
+
+
+def _screen_width() -> int | None:
+    """Return the columns that COLUMNS or the terminal says; None where neither does: no line is too long."""
+    named = os.environ.get("COLUMNS", "")
+    if named.isascii() and named.isdigit() and int(named) > 0:
+        return int(named)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
+
+
+def _styled(text: str, code: str) -> str:
+    """Return the text in a style, on a terminal that has styles and whose user wants them (NO_COLOR)."""
+    wanted = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return f"\x1b[{code}m{text}\x1b[0m" if wanted else text
 
 
 def show_json(body: Json) -> None:
@@ -70,7 +111,9 @@ def show_json(body: Json) -> None:
 
 def complain(error: ReclaimerdError, *, as_json: bool) -> None:
     """Say one error on stderr, a sentence with its mend; in JSON also as an object on stdout."""
-    for line in str(error).splitlines():
+    # Only faults are several lines: a line end in any other message came with a foreign word.
+    *before, last = error.faults or (error.message,)
+    for line in (*before, f"{last}; {error.mend}" if error.mend else last):
         say(f"reclaimctl: {line}", to_stderr=True)
     if as_json:
         show_json({"error": error.message, "mend": error.mend, "exit_code": int(error.exit_code)})
@@ -83,31 +126,10 @@ def stop_printing() -> None:
     os.close(nowhere)
 
 
-def plain_lines(table: Table) -> list[str]:
-    """Return the table as aligned lines without colour."""
-    rows = [table.headings, *(tuple(printable(cell) for cell in row) for row in table.rows)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(table.headings))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
-
-
-def _show_on_terminal(table: Table) -> None:
-    """Print the table with rich; never cut: a shortened PID would name another process."""
-    # Only a terminal pays for rich.
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table as Grid  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    needed = max(len(line) for line in plain_lines(table)) + 2 * len(table.headings)
-    console = Console(highlight=False)
-    console.width = max(console.width, needed)
-    grid = Grid(box=None, pad_edge=False, header_style="bold")
-    for heading in table.headings:
-        grid.add_column(heading, no_wrap=True)
-    for row in table.rows:
-        grid.add_row(*(Text(printable(cell)) for cell in row))
-    console.print(grid, soft_wrap=True)
+def plain_lines(table: Table, screen: Screen | None = None) -> list[str]:
+    """Return the table as aligned lines without colour, its headings first; with a screen they fit it."""
+    rows = [table.headings, *(tuple(in_charset(cell) for cell in row) for row in table.rows)]
+    return fitted_lines(rows, table.layout, screen or Screen())
 
 
 def size_text(value: object) -> str:

@@ -59,7 +59,7 @@ def test_c83_a_name_makes_no_second_line_in_the_log(tmp_path: Path, name: str, *
     """C83: one event, one line, no control character, whatever the name."""
     try:
         with (tmp_path / "log").open("w") as stream:
-            lines = logs.configure(stream, journal=journal)
+            lines = logs.configure(stream, journal=journal, at=tmp_path / "none")
             logs.warning("holder_seen", pid=4242, comm=name)
             lines.close()
     finally:
