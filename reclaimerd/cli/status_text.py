@@ -52,8 +52,8 @@ def last_act_line(act: Json | None) -> str:
     if not act:
         return "last act: none is known"
     gpus = " ".join(str(gpu) for gpu in act.get("gpus") or ())
-    target = f"pid {act['pid']}" if act.get("pid") else gpus
+    target = f" to pid {act['pid']}" if act.get("pid") else f" of {gpus}" if gpus else " of this node"
     rehearsed = " (dry run)" if act.get("dry_run") and act.get("outcome") != "dry_run" else ""
     end = f", {act['end']}" if act.get("end") else ""
-    what = f"{act.get('stage')} to {target} for {act.get('actor')}: {act.get('outcome')}{rehearsed}"
+    what = f"{act.get('stage')}{target} for {act.get('actor')}: {act.get('outcome')}{rehearsed}"
     return f"last act: {what}, {moment_text(act.get('at'))}; {act.get('incident')}{end}"

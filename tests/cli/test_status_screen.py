@@ -89,8 +89,9 @@ def test_one_screen(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monk
         ({"end": "reclaimed"}, "s ago); inc-6a1b2c3d-0f1e2d3c, reclaimed"),
         (
             {"pid": 0, "stage": "reset", "outcome": "reset_done"},
-            "reset to GPU-a for rule login-cap: reset_done,",
+            "reset of GPU-a for rule login-cap: reset_done,",
         ),
+        ({"pid": 0, "gpus": [], "stage": "drain"}, "drain of this node for rule login-cap: sent,"),
         ({"dry_run": True, "outcome": "none yet"}, ": none yet (dry run), "),
         ({"dry_run": True, "outcome": "dry_run"}, ": dry_run, "),
     ],
