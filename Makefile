@@ -21,7 +21,8 @@ help:
 demo: environment
 	@$(BIN)/reclaimctl demo
 
-# The order is the promise: what is cheap fails first, and pytest's summary is the last line.
+# The order is the promise: what is cheap fails first, and pytest's summary is the last line. Two files of
+# tests run at once: most of them wait for real processes.
 check: packages development
 	@mkdir -p "$(CACHE)"
 	$(BIN)/ruff format --check
@@ -29,13 +30,15 @@ check: packages development
 	$(BIN)/mypy
 	$(BIN)/lint-imports --cache-dir "$(CACHE)/import-linter"
 	tools/verify-unit systemd/reclaimerd.service $(BIN)/reclaimerd
-	$(BIN)/python -m pytest -m "not nightly and not gpu" --cov=reclaimerd.judge --cov=reclaimerd.model \
+	$(BIN)/python -m pytest -m "not nightly and not gpu" -n 2 --dist loadfile \
+		--cov=reclaimerd.judge --cov=reclaimerd.model \
 		--cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
 
 docs: environment
 	$(BIN)/python -c "from reclaimerd.judge.ladder import as_markdown; print(end=as_markdown())" > docs/ladder.md
 	$(BIN)/python -c "from reclaimerd.judge.reset_steps import as_markdown; print(end=as_markdown())" > docs/reset.md
 	$(BIN)/python -c "from reclaimerd.config.reference import as_markdown; print(end=as_markdown())" > docs/policy.md
+	$(BIN)/python -c "from reclaimerd.cli.doctor_run import manual_page; print(end=manual_page())" > docs/doctor.md
 	$(BIN)/reclaimctl manual > docs/reclaimctl.md
 
 environment:

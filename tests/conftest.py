@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -41,6 +42,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """Print the figures, a line each."""
     for line in config.stash[FIGURES]:
         terminalreporter.write_line(line)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand a worker's figures to the run that it works for (pytest-xdist)."""
+    told = getattr(session.config, "workeroutput", None)
+    if told is not None:
+        told["figures"] = session.config.stash[FIGURES]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take the figures of a worker that is done; one that broke off has none."""
+    node.config.stash[FIGURES].extend(getattr(node, "workeroutput", {}).get("figures", ()))
 
 
 @pytest.fixture
