@@ -17,6 +17,7 @@ from reclaimerd.daemon.api import Api
 from reclaimerd.daemon.groups import group_id, missing_groups, read_rights
 from reclaimerd.daemon.http_server import Answer, Call, HttpServer, listen
 from reclaimerd.daemon.limits import Limits
+from reclaimerd.daemon.notify import given_listener
 from reclaimerd.daemon.service import Service
 from reclaimerd.model.policy import AccessSettings
 from reclaimerd.record import logs
@@ -35,11 +36,17 @@ class Door:
     service: Service
     rights: Rights = field(default_factory=Rights)
     _server: HttpServer | None = None
+    _given: bool = False
+    """The service manager made the socket, and keeps it beyond our end."""
 
     async def open(self, api: Api) -> None:
         """Listen, first for root alone and then for whom the policy names."""
-        server = HttpServer(lambda call: self._answer(api, call), Limits(self.service.cycle.joints.clock))
-        await server.start(listen(self.service.engine.paths.socket, 0o600, None))
+        limits = Limits(self.service.cycle.joints.clock, lambda: self.rights.groups)
+        server = HttpServer(lambda call: self._answer(api, call), limits)
+        path = self.service.engine.paths.socket
+        given = given_listener(path)
+        await server.start(listen(path, 0o600, None) if given is None else given)
+        self._given = given is not None
         self._server = server
         await self.open_to(self.service.cycle.policy.access)
 
@@ -55,11 +62,12 @@ class Door:
                 logs.error("socket_rights_not_set", error=str(error), effect="groups may be kept out")
 
     async def close(self) -> None:
-        """Stop serving, and take the socket away."""
+        """Stop serving, and take the socket away unless the service manager keeps it."""
         if self._server is not None:
             await self._server.close()
-            with suppress(OSError):
-                self.service.engine.paths.socket.unlink()
+            if not self._given:
+                with suppress(OSError):
+                    self.service.engine.paths.socket.unlink()
 
     async def _answer(self, api: Api, call: Call) -> Answer:
         return await api.answer(call, await caller_of(call.peer, self.service.engine.door, self.rights))
@@ -73,7 +81,7 @@ def set_modes(path: Path, access: AccessSettings, rights: Rights) -> None:
     with suppress(OSError):  # there was none, or this file system knows none
         os.removexattr(path, _ACL)
     path.chmod(0o666 if access.owner_access else 0o660)
-    others = (rights.viewers | rights.operators | rights.admins) - {gid}
+    others = rights.groups - {gid}
     if others and not access.owner_access:
         os.setxattr(path, _ACL, access_list(others))
 

@@ -107,8 +107,8 @@ class HttpServer:
 
     async def start(self, listener: socket.socket) -> None:
         """Begin to serve, on a listener of either family; over TCP a peer is nobody."""
-        start = asyncio.start_unix_server if listener.family is socket.AF_UNIX else asyncio.start_server
-        self._server = await start(self._serve, sock=listener, limit=MOST_HEAD_BYTES)
+        # start_unix_server takes the socket's file away at the end (Python 3.13): it may be the manager's.
+        self._server = await asyncio.start_server(self._serve, sock=listener, limit=MOST_HEAD_BYTES)
 
     async def close(self) -> None:
         """Stop serving and cut what is open."""
@@ -128,7 +128,7 @@ class HttpServer:
         except OSError:
             writer.transport.abort()
             return
-        in_time = self._limits.enter(peer.uid)
+        in_time = self._limits.enter(peer.uid, peer.groups)
         if in_time is None:
             peer.close()
             writer.transport.abort()
@@ -141,7 +141,7 @@ class HttpServer:
             writer.transport.abort()
         finally:
             del self._open[writer]
-            self._limits.leave(peer.uid)
+            self._limits.leave(peer.uid, peer.groups)
             peer.close()
             writer.close()
 

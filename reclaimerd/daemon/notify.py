@@ -1,11 +1,15 @@
-"""Tell the service manager how we are (sd_notify(3)): a datagram that never blocks.
+"""Tell the service manager how we are (sd_notify(3)), and take the socket that it keeps (sd_listen_fds(3)).
 
-Written here, in a dozen lines: docs/adr/0004 says why no package does it.
+A datagram that never blocks. Written here, in two dozen lines: docs/adr/0004 says why no package does it.
 """
 
 import os
 import socket
 import time
+from pathlib import Path
+
+_FIRST_GIVEN = 3
+"""SD_LISTEN_FDS_START."""
 
 
 def notify(*fields: str) -> bool:
@@ -33,3 +37,29 @@ def watchdog_seconds() -> float | None:
     text = os.environ.get("WATCHDOG_USEC", "")
     ours = os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
     return int(text) / 1e6 if text.isdigit() and ours else None
+
+
+def given_listener(path: Path) -> socket.socket | None:
+    """Return the manager's listening socket at this path, None where it gave us none.
+
+    It is the manager's: it outlives us, and its file is not ours to take away. The variables are gone
+    afterwards, so that no child takes them for its own. Another descriptor is left alone.
+    """
+    ours = os.environ.pop("LISTEN_PID", "") == str(os.getpid())
+    count = os.environ.pop("LISTEN_FDS", "")
+    os.environ.pop("LISTEN_FDNAMES", None)
+    for number in range(_FIRST_GIVEN, _FIRST_GIVEN + (int(count) if ours and count.isdecimal() else 0)):
+        os.set_inheritable(number, False)
+        given = socket.socket(fileno=number)
+        if _listens_at(given, path):
+            given.setblocking(False)
+            return given
+        given.detach()
+    return None
+
+
+def _listens_at(given: socket.socket, path: Path) -> bool:
+    """Tell whether this is a stream socket that listens at the path (unix(7))."""
+    stream = given.family is socket.AF_UNIX and given.type is socket.SOCK_STREAM
+    listens = stream and given.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    return bool(listens) and given.getsockname() == str(path)

@@ -176,6 +176,7 @@ class Service:
             "source": "foreground" if self.engine.choice.foreground else "daemon",
             "last_pass": {"at": self.last_pass_at, "seconds": round(self.last_pass_seconds, 6)},
             "last_error": self.last_error,
+            "anchor_fault": self.engine.outlets.anchor_fault(),
             "driver_released": None if released is None else asdict(released),
         }
 

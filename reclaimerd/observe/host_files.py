@@ -6,6 +6,7 @@ of the host's mount namespace that nobody but root can write or replace says whi
 # A pathlib.Path would tidy the very text that is judged.
 # ruff: noqa: PTH115, PTH116, PTH207
 
+import errno
 import glob
 import os
 import stat
@@ -13,6 +14,8 @@ from collections.abc import Sequence
 
 from reclaimerd.model.identity import FileIdentity
 
+_MOST_LINKS = 40
+"""As many symbolic links as the kernel itself follows (path_resolution(7))."""
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -21,8 +24,8 @@ def read_host_files(globs: Sequence[str]) -> dict[str, FileIdentity]:
 
     Only regular files of root, not writable by group or others, all of whose parents (of the path
     and of what its links lead to) are so too; anything else, also a link that leads nowhere, is
-    left out. Where our mount namespace is not the host's, the host's is read through process 1,
-    and a path with a link in it is left out.
+    left out. Where our mount namespace is not the host's (a service manager's sandbox is one), the
+    host's is read through process 1, and links lead where they lead for it.
     """
     prefix = "" if _is_host_mount_namespace() else "/proc/1/root"
     found: dict[str, FileIdentity] = {}
@@ -45,10 +48,10 @@ def _is_host_mount_namespace() -> bool:
 def _host_file(path: str, prefix: str) -> FileIdentity | None:
     """Return a file's identity if it and all above it are root's alone."""
     try:
-        real = path if prefix else os.path.realpath(path, strict=True)
-        for named in {path, real}:
-            if not all(_is_roots_folder(folder, follow=not prefix) for folder in _parents(named, prefix)):
-                return None
+        real = _walked(path, prefix) if prefix else os.path.realpath(path, strict=True)
+        named = () if prefix else (path, real)
+        if not all(_is_roots_folder(folder) for one in named for folder in _parents(one)):
+            return None
         found = os.lstat(real)
     except OSError:
         return None
@@ -57,15 +60,43 @@ def _host_file(path: str, prefix: str) -> FileIdentity | None:
     return FileIdentity(found.st_dev, found.st_ino)
 
 
-def _parents(path: str, prefix: str) -> list[str]:
-    """Return every directory above a file, up to the root of its mount namespace."""
-    parts = path.removeprefix(prefix).split("/")[:-1]
-    return [f"{prefix}{'/'.join(parts[:depth])}" or "/" for depth in range(1, len(parts) + 1)]
+def _walked(path: str, prefix: str) -> str:
+    """Return the path without links below another root, whose every folder on the way is root's alone.
+
+    Raises OSError, PermissionError for a folder that is not.
+    """
+    waiting = path.removeprefix(prefix).split("/")[::-1]
+    here, links = "", 0
+    while waiting:
+        part = waiting.pop()
+        if part == "..":
+            here = here.rpartition("/")[0]
+        elif part not in ("", "."):
+            folder = prefix + (here or "/")
+            if not _is_roots_folder(folder):
+                raise PermissionError(errno.EPERM, "others may change the folder", folder)
+            entry = f"{here}/{part}"
+            if not stat.S_ISLNK(os.lstat(prefix + entry).st_mode):
+                here = entry
+                continue
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            target = os.readlink(prefix + entry)
+            here = "" if target.startswith("/") else here
+            waiting += target.split("/")[::-1]
+    return prefix + here
 
 
-def _is_roots_folder(folder: str, *, follow: bool) -> bool:
+def _parents(path: str) -> list[str]:
+    """Return every directory above a file."""
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[:depth]) or "/" for depth in range(1, len(parts) + 1)]
+
+
+def _is_roots_folder(folder: str) -> bool:
     """Tell whether a directory is root's and nobody else may write it; raises OSError."""
-    found = os.stat(folder, follow_symlinks=follow)
+    found = os.stat(folder)
     return stat.S_ISDIR(found.st_mode) and _is_roots_alone(found)
 
 

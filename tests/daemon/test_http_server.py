@@ -25,7 +25,7 @@ from reclaimerd.daemon.http_server import (
     HttpServer,
     listen,
 )
-from reclaimerd.daemon.limits import MOST_CONNECTIONS
+from reclaimerd.daemon.limits import MOST_CONNECTIONS, Limits
 
 BOUND = 20.0
 LONG_BYTES = 8 * 1024 * 1024
@@ -146,7 +146,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def serving(path: Path) -> Iterator[Served]:
+def serving(path: Path, limits: Limits | None = None) -> Iterator[Served]:
     """Serve on a socket while the block runs."""
     served = Served(path)
     ready, stop = threading.Event(), threading.Event()
@@ -154,7 +154,7 @@ def serving(path: Path) -> Iterator[Served]:
     async def run() -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _loop, context: served.faults.append(str(context["message"])))
-        server = HttpServer(served.handle)
+        server = HttpServer(served.handle, limits)
         await server.start(listen(path, 0o600, None))
         ready.set()
         await asyncio.to_thread(stop.wait)

@@ -1,7 +1,10 @@
 """Datagrams to a service manager on a real socket; none when there is nobody."""
 
+import json
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,3 +77,52 @@ def test_the_watchdog_is_ours_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WATCHDOG_PID", str(os.getpid()))
     monkeypatch.setenv("WATCHDOG_USEC", "soon")
     assert watchdog_seconds() is None
+
+
+GIVEN = """
+import json, os, socket, sys
+from pathlib import Path
+from reclaimerd.daemon.notify import given_listener
+made, wanted, pid, count = sys.argv[1:]
+datagram, stream = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0], socket.socket(socket.AF_UNIX)
+stream.bind(made)
+if count != "unheard":
+    stream.listen()
+os.dup2(datagram.fileno(), 50)
+os.dup2(stream.fileno(), 51)
+os.dup2(50, 3, inheritable=True)
+os.dup2(51, 4, inheritable=True)
+os.environ["LISTEN_PID"] = pid or str(os.getpid())
+os.environ["LISTEN_FDS"] = count.replace("unheard", "2")
+os.environ["LISTEN_FDNAMES"] = "a:b"
+given = given_listener(Path(wanted))
+print(json.dumps({
+    "given": None if given is None else given.fileno(),
+    "blocks": given is not None and given.getblocking(),
+    "inherited": [number for number in (3, 4) if os.get_inheritable(number)],
+    "left": sorted(name for name in os.environ if name.startswith("LISTEN_")),
+}))
+"""
+
+
+def given(path: Path, *, wanted: str = "", pid: str = "", count: str = "2") -> dict[str, object]:
+    """Return what a process makes of a datagram socket at 3 and a listening one at 4."""
+    words = [sys.executable, "-P", "-c", GIVEN, str(path), wanted or str(path), pid, count]
+    done = subprocess.run(words, capture_output=True, check=True, timeout=60)
+    return dict(json.loads(done.stdout))
+
+
+def test_the_managers_socket_is_taken_by_its_path(tmp_path: Path) -> None:
+    """The one that listens where we would listen; no child inherits any, nor the variables."""
+    found = given(tmp_path / "s")
+    assert found == {"given": 4, "blocks": False, "inherited": [], "left": []}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"wanted": "/run/other.sock"}, {"pid": "1"}, {"count": "1"}, {"count": "some"}, {"count": "unheard"}],
+)
+def test_what_is_not_for_us_is_no_socket_of_ours(tmp_path: Path, change: dict[str, str]) -> None:
+    """Another path, another process, no such descriptor, no number, a socket that does not listen: none."""
+    found = given(tmp_path / "s", **change)
+    assert (found["given"], found["left"]) == (None, [])

@@ -1,6 +1,10 @@
 """Which files count as the host's own."""
 
+import json
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,6 +42,48 @@ def test_only_roots_own_files_are_host_files(tmp_path: Path) -> None:
         for path in root.iterdir():
             path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
         root.rmdir()
+
+
+UNSHARE = shutil.which("unshare")
+IN_A_SANDBOX = """
+import json, sys
+from reclaimerd.observe.host_files import read_host_files
+found = read_host_files(sys.argv[1:])
+print(json.dumps({path: [file.device, file.inode] for path, file in found.items()}))
+"""
+
+
+@pytest.mark.root
+@pytest.mark.process
+@pytest.mark.skipif(
+    os.geteuid() != 0 or UNSHARE is None, reason="root makes a mount namespace, by unshare of util-linux"
+)
+def test_a_sandbox_of_the_service_manager_sees_the_hosts_files() -> None:
+    """From another mount namespace the same files are found, by links too, and no others."""
+    root = Path("/run") / f"host-files-{os.getpid()}"
+    root.mkdir(mode=0o755)
+    try:
+        (root / "bin").mkdir(mode=0o755)
+        (root / "theirs").mkdir(mode=0o755)
+        for folder in ("bin", "theirs"):
+            (root / folder / "program").write_bytes(b"")
+            (root / folder / "program").chmod(0o755)
+        os.chown(root / "theirs", 1234, 1234)
+        (root / "relative").symlink_to("bin/../bin/./program")
+        (root / "absolute").symlink_to(root / "bin")
+        (root / "circle").symlink_to("circle")
+        (root / "by-theirs").symlink_to("theirs/program")
+        globs = [f"{root}/*/program", f"{root}/*"]
+        here = read_host_files(globs)
+        words = [sys.executable, "-P", "-c", IN_A_SANDBOX, *globs]
+        done = subprocess.run([str(UNSHARE), "-m", *words], capture_output=True, check=True, timeout=60)
+        inside = {path: FileIdentity(*file) for path, file in json.loads(done.stdout).items()}
+        names = ("bin/program", "absolute/program", "relative")
+        good = (root / "bin" / "program").stat()
+        assert inside == {f"{root}/{name}": FileIdentity(good.st_dev, good.st_ino) for name in names}
+        assert inside == here
+    finally:
+        shutil.rmtree(root)
 
 
 def test_a_pattern_that_matches_nothing_gives_nothing() -> None:

@@ -147,6 +147,7 @@ class ApiServer:
             f"--service-account-signing-key-file={self.folder}/account.key",
             "--service-account-issuer=https://kubernetes.default.svc",
             "--authorization-mode=Node,RBAC",
+            "--allow-privileged=true",
             "--enable-admission-plugins=NodeRestriction",
             "--endpoint-reconciler-type=none",
             "--disable-admission-plugins=ServiceAccount,DefaultStorageClass",

@@ -33,8 +33,9 @@ rm -rf "$1"/root/etc/systemd/system/*.wants
 cp "$2"/* "$1/root/etc/systemd/system/"
 ln -sf /dev/null "$1/root/etc/systemd/system/systemd-tmpfiles-setup.service"
 exec systemd-nspawn -q -D "$1/root" --register=no --keep-unit --private-network --settings=no \
-    --console=pipe -b -- --unit=ci.target
+    --capability=CAP_SYSLOG,CAP_CHECKPOINT_RESTORE --console=pipe -b -- --unit=ci.target
 """
+"""The two capabilities are those of our unit that a container does not have by itself."""
 
 
 def missing_programs() -> str:
@@ -59,7 +60,7 @@ class Machine:
     def run(self, *argv: str) -> "subprocess.CompletedProcess[str]":
         """Run a program inside, with a clean environment."""
         inside = ["nsenter", "-t", str(self.init), *_SPACES, "--"]
-        clean = ["env", "-i", "PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8"]
+        clean = ["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8"]
         return subprocess.run(
             [*inside, *clean, *argv],
             stdin=subprocess.DEVNULL,
