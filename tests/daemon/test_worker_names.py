@@ -2,8 +2,11 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Coroutine
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from reclaimerd.observe.container_names import ContainerPlace
 from reclaimerd.observe.known_looks import SentLooks
 from reclaimerd.observe.probe import Probe
 from reclaimerd.observe.processes import ProcessReader
+from reclaimerd.observe.slurm_host import SlurmPlaces
 from tests.rigs.records import CONTAINERD, containerd_config, write_record
 
 pytestmark = [pytest.mark.process, pytest.mark.root]
@@ -53,13 +57,27 @@ def test_the_worker_reads_names_below_the_root_that_it_is_told(tmp_path: Path) -
         nothing = await probe.ask("scontrol", {"root": str(tmp_path)})
         assert isinstance(nothing, Answered)
         assert nothing.parts == ({"program": ""},)
-        slurm = await probe.ask("slurm", {"root": str(tmp_path)})
+        slurm = await probe.ask("slurm", asdict(SlurmPlaces(str(tmp_path))))
         assert isinstance(slurm, Answered)
         assert (slurm.parts[0]["slurm"]["scontrol"], slurm.parts[0]["slurm"]["daemons"]) == ("", [])
+        assert isinstance(await probe.ask("slurm", {"root": str(tmp_path)}), Failed)
         for args in ({}, {"root": "/", "asked": [[1]]}, {"root": 5, "asked": []}):
             assert isinstance(await probe.ask("names", args), Failed)
 
     with_worker(scene)
+
+
+def test_no_question_costs_the_worker_a_decoder() -> None:
+    """Pydantic takes 13 MiB: the answers are written without it, and the questions read without it."""
+    script = (
+        "import sys\n"
+        "from reclaimerd.observe.place_records import PlaceRecords\n"
+        "places = {'root': '/nowhere', 'scontrol': '', 'slurmd': '', 'folder': '', 'asked': []}\n"
+        "print([PlaceRecords().answer(op, places) != [] for op in ('slurm', 'scontrol', 'names')])\n"
+        "print('pydantic' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[True, True, False]\nFalse\n"
 
 
 def test_a_disk_that_hangs_costs_half_a_second_once_and_looks_go_on(
