@@ -64,6 +64,14 @@ def corrupt_store(path: Path, why: str) -> CorruptStoreError:
     )
 
 
+def lost_store(path: Path) -> RecordError:
+    """Return the error for a store that was taken away, or replaced, while it was open."""
+    return RecordError(
+        f"store: {path} is gone, or another file stands in its place",
+        f"put it back, or restart reclaimerd, which begins a new one; {_UNTIL}",
+    )
+
+
 def _is_missing_table(error: sqlite3.Error) -> bool:
     """Tell whether SQLite met a database without our tables: it says so in words only."""
     text = str(error)

@@ -19,8 +19,8 @@ from reclaimerd.model.incident import Incident, Stage, newest_acted
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.memory import Baseline, RememberedHolder
 from reclaimerd.record.chain import Head
-from reclaimerd.record.faults import corrupt_store, record_error, store_error
-from reclaimerd.record.store_file import make_store, migrate, refuse_untrusted
+from reclaimerd.record.faults import corrupt_store, lost_store, record_error, store_error
+from reclaimerd.record.store_file import file_at, make_store, migrate, refuse_untrusted
 
 STORE_NAME = "store.sqlite"
 _BUSY_SECONDS = 2.0
@@ -84,11 +84,12 @@ _WORKER = Decoder(AbandonedWorker)
 class Store:
     """The open store. Every method raises RecordError or CorruptStoreError, never sqlite3's own."""
 
-    __slots__ = ("_connection", "_path")
+    __slots__ = ("_connection", "_file", "_path")
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
         self._path = path
+        self._file = file_at(path)
 
     @classmethod
     def open(cls, path: Path, *, read_only: bool = False) -> "Store":
@@ -174,6 +175,8 @@ class Store:
         rows = [(one.id, one.boot_id, one.ended, one.opened_at, to_json(one)) for one in incidents]
         with self._transaction() as connection:
             connection.executemany("INSERT OR REPLACE INTO incidents VALUES (?, ?, ?, ?, ?)", rows)
+            if any(one.ended for one in incidents):
+                connection.execute(_FORGET_OLDEST, (_MOST_ENDED,))
             if ledger is not None:
                 connection.execute("INSERT OR REPLACE INTO ledger VALUES (1, ?)", (to_json(ledger),))
 
@@ -220,6 +223,8 @@ class Store:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Run the block in one durable transaction, or leave everything as it was."""
+        if file_at(self._path) != self._file:  # SQLite would write on into a file that nobody finds again
+            raise lost_store(self._path)
         with self._translated():
             self._connection.execute("BEGIN IMMEDIATE")
             try:

@@ -65,6 +65,15 @@ def refuse_untrusted(path: Path) -> None:
         raise corrupt_store(path, why)
 
 
+def file_at(path: Path) -> tuple[int, int] | None:
+    """Return which file stands at the path (device and inode), or None for none that can be seen."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def make_store(path: Path) -> None:
     """Make an empty store with the newest schema unless there is one; whole or not at all."""
     if path.exists():

@@ -1,8 +1,9 @@
 """record/store: what was saved comes back whole, and a store that can't be trusted is never empty."""
 
 import os
+import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -139,6 +140,46 @@ def test_old_ended_incidents_are_forgotten_but_open_ones_never(
     second = Store.open(path)
     assert [one.id for one in second.incidents()] == ["inc-8", "inc-7", "inc-6", "open"]
     second.close()
+
+
+def test_a_running_store_forgets_them_too(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that is not restarted for years keeps no more than one that is."""
+    monkeypatch.setattr("reclaimerd.record.store._MOST_ENDED", 3)
+    store.save([replace(an_incident(), id=IncidentId("open"), opened_at=0.0)])
+    for number in range(1, 9):
+        one = replace(an_incident(), id=IncidentId(f"inc-{number}"), stage=Stage.STOOD_DOWN)
+        store.save([replace(one, opened_at=float(number))])
+    assert [one.id for one in store.incidents()] == ["inc-8", "inc-7", "inc-6", "open"]
+
+
+@pytest.mark.parametrize("loss", ["removed", "replaced", "in a removed folder"])
+def test_a_store_that_was_taken_away_takes_no_more_until_it_is_back(tmp_path: Path, loss: str) -> None:
+    """SQLite would write on into a file that no start finds: an error with the mend, and nothing is saved."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    path, aside = folder / "store.sqlite", tmp_path / "aside"
+    opened = Store.open(path)
+    folder.rename(aside)
+    if loss != "in a removed folder":
+        folder.mkdir()
+    if loss == "replaced":
+        fill(path)
+    writes: tuple[Callable[[], None], ...] = (
+        lambda: opened.save([an_incident()], LEDGER),
+        lambda: opened.anchor(Head(3, "ab" * 32)),
+        lambda: opened.remember(Remembered(holders=())),
+    )
+    for write in writes:
+        with pytest.raises(RecordError, match="is gone, or another file") as caught:
+            write()
+        assert "put it back, or restart" in caught.value.mend
+    if folder.exists():
+        shutil.rmtree(folder)
+    aside.rename(folder)
+    assert opened.incidents() == ()
+    opened.save([an_incident()], LEDGER)
+    assert opened.incidents() == (an_incident(),)
+    opened.close()
 
 
 def damage_header(path: Path) -> None:
