@@ -56,7 +56,7 @@ def verify_audit(settings: Settings, anchor_file: Path | None, anchor_host: str)
     from reclaimerd.record.audit_read import verify  # noqa: PLC0415 - only `audit` reads files
 
     kept = None if anchor_file is None else _kept_anchors(anchor_file, anchor_host)
-    anchor, missing = _read_anchor(settings.state_dir)
+    anchor, missing = read_anchor(settings.state_dir)
     with reading(settings.log_dir):
         found = verify(settings.log_dir, anchor, kept)
     if missing is None and anchor is None and found.records:
@@ -108,7 +108,7 @@ def _kept_anchors(path: Path, host: str) -> "Anchors":
     return Anchors(heads, str(path))
 
 
-def _read_anchor(state_dir: Path) -> "tuple[Head | None, ReclaimerdError | None]":
+def read_anchor(state_dir: Path) -> "tuple[Head | None, ReclaimerdError | None]":
     """Return the anchored head, or why it can't be compared; no store is no anchor."""
     from reclaimerd.record.store import STORE_NAME, Store  # noqa: PLC0415 - only `audit verify` opens the store
 

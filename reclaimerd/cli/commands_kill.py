@@ -61,9 +61,9 @@ def parse_targets(_ctx: click.Context, _param: click.Parameter, values: tuple[st
 def parse_names(_ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names, each once, where each can be the name of what the option takes."""
     for value in values:
-        if param.name == "jobs" and not _JOB.fullmatch(value):
+        if param.name in {"job", "jobs"} and not _JOB.fullmatch(value):
             raise click.BadParameter(f"{value!r} is no job's number; write it as `squeue -o %A` does")
-        if param.name == "pods" and not _POD.fullmatch(value):
+        if param.name in {"pod", "pods"} and not _POD.fullmatch(value):
             raise click.BadParameter(f"{value!r} is no pod; write NAMESPACE/NAME or its uid")
         if not value:
             raise click.BadParameter("an empty name names nothing")

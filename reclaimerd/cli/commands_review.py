@@ -27,6 +27,7 @@ from reclaimerd.errors import ExitCode, NotAllowedError, NoTargetError, Reclaime
 
 if TYPE_CHECKING:
     from reclaimerd.record.audit_filter import Filter
+    from reclaimerd.record.audit_index import AuditIndex
     from reclaimerd.record.audit_review import Found
     from reclaimerd.record.audit_stats import Statistics, Tally
 
@@ -55,27 +56,35 @@ def reading(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
+def indexed(directory: Path, *, wanted: bool = True) -> "Iterator[AuditIndex | None]":
+    """Give the index beside the log, None where none helps; say what is read without one."""
+    from reclaimerd.record.audit_review import ready_index  # noqa: PLC0415 - only `audit` reads files
+
+    index = None
+    if wanted and directory.is_dir():
+        owns = directory.stat().st_uid == os.geteuid() and os.access(directory, os.W_OK)
+        ready = ready_index(directory, may_write=owns)
+        index = ready.index
+        if ready.behind_bytes > _SLOW_BYTES:
+            what = f"reclaimctl: {ready.behind_bytes >> 20} MiB are read without an index"
+            say(f"{what}; as root, `reclaimctl audit index` makes one", to_stderr=True)
+    try:
+        yield index
+    finally:
+        if index is not None:
+            index.close()
+
+
+@contextmanager
 def _reviewed(
     settings: Settings, wanted: "Filter", *, newest_first: bool, use_index: bool = True
 ) -> "Iterator[Iterator[Found]]":
     """Give the records that are asked for, by the index where there is one that helps."""
-    from reclaimerd.record.audit_review import ready_index, review  # noqa: PLC0415 - only `audit` reads files
+    from reclaimerd.record.audit_review import review  # noqa: PLC0415 - only `audit` reads files
 
     directory = settings.log_dir
-    with reading(directory):
-        index = None
-        if use_index and wanted.narrows() and directory.is_dir():
-            owns = directory.stat().st_uid == os.geteuid() and os.access(directory, os.W_OK)
-            ready = ready_index(directory, may_write=owns)
-            index = ready.index
-            if ready.behind_bytes > _SLOW_BYTES:
-                what = f"reclaimctl: {ready.behind_bytes >> 20} MiB are read without an index"
-                say(f"{what}; as root, `reclaimctl audit index` makes one", to_stderr=True)
-        try:
-            yield review(directory, wanted, index, newest_first=newest_first)
-        finally:
-            if index is not None:
-                index.close()
+    with reading(directory), indexed(directory, wanted=use_index and wanted.narrows()) as index:
+        yield review(directory, wanted, index, newest_first=newest_first)
 
 
 @click.command("list")

@@ -23,6 +23,7 @@ from reclaimerd.cli import (
     commands_slurm,
     commands_stuck,
     commands_top,
+    commands_why,
     rules_group,
     texts,
 )
@@ -88,6 +89,7 @@ for _command in (
     commands_stuck.doctor,
     commands_read.incidents,
     commands_files.audit,
+    commands_why.why,
     commands_read.explain,
     commands_policy.policy,
     commands_policy.config,

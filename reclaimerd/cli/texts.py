@@ -80,6 +80,12 @@ ROLLOUT_SINCE = "From so long ago, or from this time on, until now."
 ROLLOUT_RULE = "Only this rule, with every story that was kept."
 ROLLOUT_YES = "Do not ask."
 ROLLOUT_WRITE = "Change that line in place: as root, and only where file and result have no fault."
+WHY_JOB = "A Slurm job, by its number as `squeue -o %A` shows it."
+WHY_POD = "A pod, by namespace and name, or by its uid."
+WHY_PID = "A process; without @START each that had this number is told by itself."
+WHY_SINCE = "Only what was recorded since then: RFC 3339, or an age such as 30d."
+WHY_LIMIT = "At most so many incidents, the newest."
+WHY_VERIFY = "Check that the record is whole, however long it is; a shorter one (128 MiB) always is checked."
 STUCK = (
     "List every task that is stuck or leaves for too long and touches a GPU driver; exit 10 if there is one, "
     "or if something could not be looked at."
@@ -135,7 +141,8 @@ EXAMPLES = (
     ("Whether this host is ready, with the mend beside what is wrong", "reclaimctl doctor"),
     ("What is stuck in the kernel, also while daemon and driver hang", "reclaimctl doctor --stuck"),
     ("Evidence of one stuck process, for a report", "reclaimctl evidence 4242 --out stuck.txt"),
-    ("Who ended my job, and why", "reclaimctl audit list --pid 4242 --since 30d"),
+    ("Who ended my job, and why; or that it was not reclaimerd", "reclaimctl why --job 4711"),
+    ("The same by process, months later", "reclaimctl why --pid 4242@918273"),
     ("The whole story of one incident", "reclaimctl audit show inc-6a1b2c3d-0f1e2d3c"),
     ("Whether the record is intact", "reclaimctl audit verify"),
     ("What a rule in dry run would have done in a week", "reclaimctl rollout report --since 7d"),

@@ -34,6 +34,7 @@ from reclaimerd.daemon.service import Service
 from reclaimerd.daemon.slurm_calls import unkillable_call
 from reclaimerd.daemon.telling import result_row
 from reclaimerd.daemon.views import process_view, ps_view, status_view
+from reclaimerd.daemon.why_calls import WhyDesk
 from reclaimerd.errors import ExitCode, ReclaimerdError
 
 LOOK_SECONDS = 12.0
@@ -44,7 +45,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 class Api:
     """The calls, over one service."""
 
-    __slots__ = ("_denials", "_investigator", "_owners", "_reload", "_service", "routes")
+    __slots__ = ("_denials", "_investigator", "_owners", "_reload", "_service", "_why_desk", "routes")
 
     def __init__(self, service: Service, reload: Reload | None = None) -> None:
         self._service = service
@@ -52,6 +53,7 @@ class Api:
         self._denials = Denials(service)
         self._owners = Owners(service)
         self._investigator = Investigator(service.engine)
+        self._why_desk = WhyDesk(service)
         self.routes = (
             _Route("GET", "/v1/status", Role.VIEWER, self._status),
             _Route("GET", "/v1/ps", Role.VIEWER, self._ps),
@@ -82,6 +84,7 @@ class Api:
             _Route("POST", "/v1/undrain", Role.OPERATOR, self._undrain, acts=True),
             _Route("POST", "/v1/unkillable", Role.OPERATOR, self._unkillable),
             _Route("POST", "/v1/audit/exports", Role.ADMIN, self._export),
+            _Route("GET", "/v1/why", Role.OPERATOR, self._why, owner=True),
         )
 
     async def answer(self, call: Call, caller: Caller) -> Answer:
@@ -223,6 +226,9 @@ class Api:
 
     async def _export(self, _call: Call, caller: Caller) -> Answer:
         return await export_call(self._service, caller)
+
+    async def _why(self, call: Call, caller: Caller) -> Answer:
+        return await self._why_desk.answer(call.query, caller)
 
     async def _unkillable(self, call: Call, caller: Caller) -> Answer:
         return await unkillable_call(self._service, call, caller)

@@ -12,15 +12,16 @@ from typing import Any, NamedTuple
 
 Json = dict[str, Any]
 _GPU = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z./-]+", re.ASCII)
-WORDS = ("kind", "incident", "actor", "action", "outcome", "pids", "gpus")
+WORDS = ("kind", "incident", "actor", "action", "outcome", "pids", "gpus", "workload")
 """The fields of `Keys` that are words, in the order in which the index numbers them."""
 
 
 class Keys(NamedTuple):
     """What of a record can be filtered by; "" and None where it has none.
 
-    `actor` is kind, name and login, a line each; `pids` and `gpus` are lists between blanks; `uid` is the
-    target's. A tuple, since one is made for each record that is indexed.
+    `actor` is kind, name and login, a line each; `pids` and `gpus` are lists between blanks; `workload` is
+    what the target's job and pod are called (`workload_words`), a line each; `uid` is the target's. A tuple,
+    since one is made for each record that is indexed.
     """
 
     at: float | None
@@ -32,6 +33,7 @@ class Keys(NamedTuple):
     outcome: str
     pids: str
     gpus: str
+    workload: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,8 @@ class Filter:
 
     `gpu` is a UUID or its beginning; `actor` a name, a login's name (sudo seen through) or a kind (rule,
     operator, watch); `outcome` also
-    takes an end, such as reclaimed; `text` stands anywhere in its words, in whatever case. `kinds` only
+    takes an end, such as reclaimed; `text` stands anywhere in its words, in whatever case. `incidents` are
+    several of which one is enough. `job` is a Slurm job's number, `pod` NAMESPACE/NAME or a uid. `kinds` only
     spares the reading of others: they may come all the same.
     """
 
@@ -56,18 +59,22 @@ class Filter:
     incident: str = ""
     kind: str = ""
     text: str = ""
+    job: str = ""
+    pod: str = ""
+    incidents: frozenset[str] = frozenset()
     kinds: frozenset[str] = frozenset()
 
     def word_tests(self) -> tuple[str, ...]:
         """Return which words of a record are asked for."""
         asked = {
             "kind": self.kind,
-            "incident": self.incident,
+            "incident": self.incident or self.incidents,
             "actor": self.actor or self.rule,
             "action": self.action,
             "outcome": self.outcome,
             "pids": self.pid is not None,
             "gpus": self.gpu,
+            "workload": self.job or self.pod,
         }
         return tuple(word for word in WORDS if asked[word])
 
@@ -78,20 +85,29 @@ class Filter:
     def takes_word(self, word: str, text: str) -> bool:
         """Tell whether one word of a record, `word` being its name in WORDS, is what is asked for."""
         match word:
-            case "actor" if text:
-                kind, name, *login = text.split("\n")
-                asked = self.actor in ("", kind, name, *login)
-                return asked and self.rule in ("", name if kind == "rule" else None)
             case "actor":
-                return False
+                return self._takes_actor(text)
             case "pids":
                 return f" {self.pid} " in text
             case "gpus":
                 return f" {self.gpu}".lower() in text.lower()
             case "outcome":
                 return self.outcome in text.split()
+            case "workload":
+                return self._takes_workload(text)
             case _:
-                return bool(getattr(self, word) == text)
+                several = self.incidents if word == "incident" else frozenset()
+                return getattr(self, word) in ("" if several else text, text) and text in (several or (text,))
+
+    def _takes_actor(self, text: str) -> bool:
+        kind, _, names = text.partition("\n")
+        name, *login = names.split("\n")
+        asked = self.actor in ("", kind, name, *login)
+        return text != "" and asked and self.rule in ("", name if kind == "rule" else None)
+
+    def _takes_workload(self, text: str) -> bool:
+        asked = (f"{kind} {name}" for kind, name in (("job", self.job), ("pod", self.pod)) if name)
+        return set(asked) <= set(text.split("\n"))
 
     def takes_keys(self, keys: Keys) -> bool:
         """Tell whether all but the text is as asked."""
@@ -114,13 +130,15 @@ class Filter:
 
     def sieve(self) -> Callable[[bytes], bool]:
         """Return what tells quickly whether bytes may hold a line that is asked for, as we write lines."""
-        words = (self.incident, self.action, self.outcome, self.kind, self.actor, self.rule)
-        word = max((*words, "" if self.pid is None else str(self.pid)), key=len)
-        needle = json.dumps(word)[1:-1].encode("ascii")
+        words = (self.incident, self.action, self.outcome, self.kind, self.actor, self.rule, self.job)
+        one = max((*words, self.pod.rpartition("/")[2], "" if self.pid is None else str(self.pid)), key=len)
+        needles = [json.dumps(word)[1:-1].encode("ascii") for word in ([one] if one else self.incidents)]
         folded = json.dumps(self.text.lower())[1:-1].encode("ascii") if self.text.isascii() else b""
 
         def may_hold(content: bytes) -> bool:
-            return needle in content and (not folded or folded in content.lower())
+            if needles and not any(needle in content for needle in needles):
+                return False
+            return not folded or folded in content.lower()
 
         return may_hold
 
@@ -141,7 +159,21 @@ def keys_of(record: Json) -> Keys:
         " ".join(word for word in (word_of(outcome, "kind"), word_of(record, "end")) if word),
         _listed(str(pid) for pid in _pids(record, target, outcome)),
         _listed(gpu for gpu in _gpus(record, target)),
+        "\n".join(workload_words(target)),
     )
+
+
+def workload_words(target: Json) -> Iterator[str]:
+    """Yield what a target's job and pod are called: `job 4711`, `pod NAMESPACE/NAME`, `pod UID`.
+
+    Names that a path could forge are not on record at all (`Workload.trusted`).
+    """
+    names = table_of(table_of(target, "workload"), "names")
+    job, pod, uid = (word_of(names, key) for key in ("job_id", "pod", "pod_uid"))
+    space = word_of(names, "namespace")
+    yield from (f"job {job}",) if job else ()
+    yield from (f"pod {space}/{pod}",) if space and pod else ()
+    yield from (f"pod {uid}",) if uid else ()
 
 
 def word_of(table: Json, key: str) -> str:

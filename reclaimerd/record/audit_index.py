@@ -22,7 +22,7 @@ from reclaimerd.record.audit_read import record_of
 from reclaimerd.record.chain import link_of
 
 INDEX_NAME = "audit-index.sqlite"
-SCHEMA = 1
+SCHEMA = 2
 _MODE = 0o640
 _BUSY_SECONDS = 0.2
 _BATCH = 5000
@@ -231,10 +231,14 @@ def _storable(text: str) -> str:
 def _condition(word: str, wanted: Filter) -> tuple[str, tuple[str, ...]]:
     """Return how SQL finds the words of one field: as `Filter.takes_word` does, which is slow for many."""
     match word:
+        case "incident" if wanted.incidents:
+            return "takes(what, text)", ()
         case "kind" | "incident" | "action":
             return "text = ?", (_storable(str(getattr(wanted, word))),)
         case "pids":
             return "instr(text, ?) AND takes(what, text)", (str(wanted.pid),)
+        case "workload":
+            return "instr(text, ?) AND takes(what, text)", (_storable(wanted.job or wanted.pod),)
         case _:
             return "takes(what, text)", ()
 

@@ -226,6 +226,8 @@ CALLS: dict[str, list[str]] = {
     "rules list": ["rules", "list"],
     "status": ["status"],
     "version": ["version"],
+    "why": ["why", "--pid", "300", "--state-dir", "{folder}"],
+    "why nothing": ["why", "--job", "4711", "--state-dir", "{folder}"],
 }
 POLICY = f"""\
 [daemon]

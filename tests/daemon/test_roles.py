@@ -30,8 +30,10 @@ VIEWERS = ["/v1/status", "/v1/ps", "/v1/processes/PID", "/v1/incidents", "/v1/in
     "/v1/explain/reset", "/v1/explain/pid/PID", "/metrics", "/v1/breakers",
     "/v1/reclaims/candidates"]  # fmt: skip
 OPERATORS = ["/v1/evidence/PID", "/v1/stuck", "/v1/snapshot", "/v1/reclaims", "/v1/pause", "/v1/resume",
-    "/v1/rules/NAME/suspend", "/v1/rules/NAME/resume", "/v1/drain", "/v1/undrain", "/v1/unkillable"]  # fmt: skip
+    "/v1/rules/NAME/suspend", "/v1/rules/NAME/resume", "/v1/drain", "/v1/undrain",
+    "/v1/unkillable", "/v1/why"]  # fmt: skip
 ADMINS = ["/v1/resets", "/v1/breakers/close", "/v1/release-driver", "/v1/reload", "/v1/audit/exports"]
+OF_OWNERS = ("/v1/reclaims", "/v1/why")
 NEEDED = {
     **dict.fromkeys(VIEWERS, Role.VIEWER),
     **dict.fromkeys(OPERATORS, Role.OPERATOR),
@@ -83,8 +85,8 @@ def test_a_role_below_the_needed_one_is_denied_and_nothing_happens(role: Role, p
     assert story.rig.cycle.desk.waiting == []
 
 
-@pytest.mark.parametrize("path", [path for path in NEEDED if not path.startswith("/v1/reclaims")])
-def test_an_owner_may_call_for_a_kill_and_for_nothing_else(path: str) -> None:
+@pytest.mark.parametrize("path", [path for path in NEEDED if not path.startswith(OF_OWNERS)])
+def test_an_owner_may_call_for_a_kill_and_ask_why_and_for_nothing_else(path: str) -> None:
     """Ownership is no role."""
     story = a_story()
     route = next(one for one in story.api.routes if one.path == path)

@@ -87,6 +87,13 @@ CALLS: dict[str, tuple[Call, ...]] = {
     "top": (("--once",),),
     "undrain": (("--incident", "{name}", "--reason", "{name}"),),
     "version": ((),),
+    "why": (
+        ("--pid", "{pid}"),
+        ("--pid", "{ref}", "--verify"),
+        ("--pid", "{pid}", "--since", "{name}"),
+        *((option, "{name}") for option in ("--job", "--pod", "--pid")),
+        ("--job", "4711", "--log-dir", "{folder}"),
+    ),
 }
 """The words of each call of each command; those in braces are of the host below."""
 ELSEWHERE = {
