@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass
 
 _SIGKILL_BIT = 0x100
+MOST_DIGITS = 20
+"""As many as 64 bits have. Of some thousands Python makes no number, but an error."""
 MOST_GROUPS = 4096
 """A process may have 65,536 (limits.h, NGROUPS_MAX), and each look would carry them."""
 
@@ -139,13 +141,18 @@ def _four(text: str) -> tuple[int, int, int, int]:
     return real, effective, saved, filesystem
 
 
+def is_number(text: str) -> bool:
+    """Tell whether a text is a plain decimal number, of no more digits than 64 bits have."""
+    return len(text) <= MOST_DIGITS and text.isascii() and text.isdigit()
+
+
 def parse_cgroup(text: str) -> tuple[CgroupLine, ...]:
     """Return the lines of one cgroup file; a line that is none is left out."""
     lines = []
     for line in text.split("\n"):
         number, colon, rest = line.partition(":")
         controllers, second, path = rest.partition(":")
-        if colon and second and number.isascii() and number.isdigit() and path.startswith("/"):
+        if colon and second and is_number(number) and path.startswith("/"):
             lines.append(CgroupLine(int(number), controllers, path))
     return tuple(lines)
 

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from reclaimerd.host.proc_text import is_number
 from reclaimerd.model.process import Connection
 
 _ESTABLISHED = "01"
@@ -45,14 +46,14 @@ def parse_tcp(text: str) -> Iterator[TcpRow]:
         if len(fields) <= _INODE or fields[_STATE] != _ESTABLISHED:
             continue
         remote = _remote(fields[_REMOTE])
-        if remote is not None and fields[_INODE].isdecimal():
+        if remote is not None and is_number(fields[_INODE]):
             yield TcpRow(int(fields[_INODE]), remote)
 
 
 def socket_inode(link: str) -> int | None:
     """Return the inode of a socket from a descriptor's link, None for a link to anything else."""
     number = link.removeprefix(_SOCKET).removesuffix("]")
-    return int(number) if link.startswith(_SOCKET) and number.isascii() and number.isdigit() else None
+    return int(number) if link.startswith(_SOCKET) and is_number(number) else None
 
 
 def _remote(text: str) -> Connection | None:

@@ -7,6 +7,8 @@ Times are asked for in seconds (SLURM_TIME_FORMAT=%s). No text makes a parser ra
 import re
 from dataclasses import dataclass
 
+from reclaimerd.host.proc_text import is_number
+
 OURS = "reclaimerd: "
 """How every reason of ours begins, on every node of a fleet."""
 MARK_FORMAT = "%H|%u|%T|%N|%64E"
@@ -18,6 +20,7 @@ _STATE = re.compile(r"^\s+State=(\S{1,256})(?!\S)", re.MULTILINE)
 _START = re.compile(r"(?<!\S)SlurmdStartTime=(\d{1,12})(?!\S)")
 _REASON = re.compile(r"^\s+Reason=(.{0,4096})$", re.MULTILINE)
 _SET = re.compile(r"(?P<reason>.*) \[(?P<by>[^\s\[\]@]{1,64})@(?P<at>\d{1,12}|[^\s\[\]]{1,64})\]")
+_WHEN = re.compile(r"[0-9]{1,12}")
 _WORD = re.compile(r"[A-Z_]+|\*")
 _UNDRAINED_DOWN = frozenset({"down", "down*"})
 
@@ -100,7 +103,7 @@ def parse_stands(text: str, node: str) -> NodeStands | None:
     found = _SET.fullmatch(reason)
     if found is None:
         return NodeStands(node, states[0], words, reason, started_at=started_at)
-    at = float(found["at"]) if found["at"].isdecimal() else None
+    at = float(found["at"]) if _WHEN.fullmatch(found["at"]) else None
     return NodeStands(node, states[0], words, found["reason"], found["by"], at, started_at)
 
 
@@ -118,7 +121,7 @@ def parse_marks(text: str) -> tuple[MarkRow, ...] | None:
         if not reason.startswith(OURS) or state in _UNDRAINED_DOWN:
             continue
         found = parse_ours(reason.rstrip())
-        if not nodes or not when.isdecimal():
+        if not nodes or _WHEN.fullmatch(when) is None:
             return None
         rows.append(MarkRow(nodes, "" if found is None else found.code, float(when)))
     return tuple(rows)
@@ -127,7 +130,7 @@ def parse_marks(text: str) -> tuple[MarkRow, ...] | None:
 def parse_total(text: str) -> int | None:
     """Return how many nodes `sinfo -o %D` counts; None when it does not say."""
     words = text.split()
-    return sum(map(int, words)) if words and all(word.isdecimal() for word in words) else None
+    return sum(map(int, words)) if words and all(map(is_number, words)) else None
 
 
 def parse_nodes(text: str) -> tuple[str, ...] | None:

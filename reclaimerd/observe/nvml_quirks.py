@@ -134,7 +134,7 @@ def package_fault(module: ModuleType, expected: Path) -> str:
 
 def driver_fault(version: str) -> str:
     """Return why this driver version can't be worked with, or ""."""
-    match = re.match(r"(\d+)\.(\d+)", version)
+    match = re.match(r"([0-9]{1,5})\.([0-9]{1,5})(?![0-9])", version)
     if match is None:
         return f"the driver's version {version!r} is not understood"
     if (int(match[1]), int(match[2])) < OLDEST_DRIVER:
