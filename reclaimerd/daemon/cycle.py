@@ -89,8 +89,7 @@ class Cycle:
             admitted, acts = await self._judge_and_act(snapshot, frozenset(look.pids))
         return PassReport(
             wake_at=admitted.wake_at,
-            # What is not on record was not taken: at once it would come to the same, again and again.
-            at_once=bool(acts or self.desk.waiting or (admitted.again_at_once and not self.state.record_fault)),
+            at_once=admitted.again_at_once or acts > 0 or bool(self.desk.waiting),
             acts=acts,
             seconds=self.joints.clock() - began,
         )
@@ -142,6 +141,7 @@ class Cycle:
         work = await self._make_durable(draft, admitted.work, taken)
         if self.state.record_fault:  # what is not on record is told again
             self.state.faults = replace(settled.faults, away=told.away, missed=told.missed, gap=told.gap)
+            admitted.again_at_once = False  # it would come to the same, again and again
         else:
             self.state.alarmed, self.state.said = alarmed, said
             self.state.driver_watch = settled.driver_watch

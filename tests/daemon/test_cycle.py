@@ -30,7 +30,9 @@ from tests.builders import (
     a_snapshot,
     a_task,
 )
+from tests.daemon.reset_rigs import a_faulty_rig
 from tests.fakes import Rig, a_disk_error, a_rig
+from tests.judge.reset_builders import ready
 
 LEAVING = 0x4
 EASY = a_policy(
@@ -459,3 +461,18 @@ def test_nobody_is_touched_that_holds_nothing_or_too_little() -> None:
     )
     asyncio.run(rig.passes(3))
     assert rig.events == []
+
+
+def test_what_can_not_be_recorded_asks_for_no_pass_at_once() -> None:
+    """A reset is passed over, and a full disk drops that: the next pass comes in its time, not at once."""
+    holder = a_process()
+    seen = ready(a_snapshot(gpus=(a_gpu(processes=(a_row(),)),), processes=(holder,), holders=(a_holder(),)))
+    rig = a_faulty_rig(seen)
+
+    async def story() -> list[bool]:
+        rig.recorder.full = True
+        kept = [(await rig.cycle.run_pass()).at_once for _ in range(3)]
+        rig.recorder.full = False
+        return [*kept, (await rig.cycle.run_pass()).at_once]
+
+    assert asyncio.run(story()) == [False, False, False, True]

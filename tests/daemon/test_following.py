@@ -98,6 +98,17 @@ def test_an_incident_of_another_boot_can_only_end() -> None:
     assert [record.kind for record in records] == [RecordKind.INCIDENT_ENDED]
 
 
+def test_a_boot_between_intent_and_outcome_leaves_unknown_and_the_end() -> None:
+    """Nobody knows what came of it, and the record says so: no intent stays without an outcome."""
+    cut = an_incident(boot_id="older", attempts=(an_attempt(None),))
+    incident, records = resumed(cut, BOOT, Ledger(), NOW)
+    assert incident.stage is Stage.UNVERIFIED
+    assert incident.attempts[0].outcome is not None
+    assert incident.attempts[0].outcome.kind is OutcomeKind.UNKNOWN
+    assert [record.kind for record in records] == [RecordKind.OUTCOME, RecordKind.INCIDENT_ENDED]
+    assert records[0].attempt == cut.attempts[0].id
+
+
 def test_after_a_restart_no_second_sigterm_is_sent() -> None:
     """UNKNOWN is never resent: the ladder waits its patience, then goes to SIGKILL."""
     incident, _ = resumed(an_incident(attempts=(an_attempt(None),)), BOOT, Ledger(), NOW)
