@@ -11,11 +11,12 @@ check: export MYPY_CACHE_DIR := $(CACHE)/mypy
 check: export COVERAGE_FILE := $(CACHE)/coverage
 check: export HYPOTHESIS_STORAGE_DIRECTORY := $(CACHE)/hypothesis
 
-.PHONY: help demo check docs environment development packages
+.PHONY: help demo check nightly docs environment development packages
 
 help:
 	@echo "make demo    show the whole ladder on a simulated GPU host with real processes"
 	@echo "make check   format, lint, types, import floors, systemd unit, tests with their floors"
+	@echo "make nightly the tests that take hours: soak, stateful machine, fuzz, mutation"
 	@echo "make docs    write docs/ladder.md, reset.md, policy.md and reclaimctl.md anew from the code"
 
 demo: environment
@@ -33,6 +34,13 @@ check: packages development
 	$(BIN)/python -m pytest -m "not nightly and not gpu" -n 2 --dist loadfile \
 		--cov=reclaimerd.judge --cov=reclaimerd.model \
 		--cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
+
+# What takes hours. It is run by hand, and its figures go into the docs; a seed that is printed plays again by
+# RECLAIMERD_SEED. Every test marked `nightly` is in it: soak, stateful machine, fuzz, requests, crashes.
+nightly: packages development
+	@mkdir -p "$(CACHE)"
+	$(BIN)/python -m pytest -s -m "nightly and not gpu"
+	$(BIN)/python tools/mutation-check
 
 docs: environment
 	$(BIN)/python -c "from reclaimerd.judge.ladder import as_markdown; print(end=as_markdown())" > docs/ladder.md

@@ -16,6 +16,7 @@ from reclaimerd.judge.endings import (
     withdrawn,
 )
 from reclaimerd.judge.proof import SECOND_LOOK_SECONDS
+from reclaimerd.model.drain import DrainCode
 from reclaimerd.model.fault import FaultClass, StandingXid
 from reclaimerd.model.identity import AttemptId, ProcessRef
 from reclaimerd.model.incident import (
@@ -259,6 +260,8 @@ def test_a_standing_xid_is_a_reason_from_reboot_on(fault: FaultClass) -> None:
     if found is not None:
         assert found.domain is FaultDomain.HARDWARE
         assert "Xid 79" in found.text
+        lost = fault is FaultClass.LOST
+        assert found.code is (DrainCode.GPU_LOST if lost else DrainCode.RECOVERY_ACTION)
     assert drain_reason_of(an_incident(), a_snapshot()) is None
 
 

@@ -1,6 +1,7 @@
 """Every pair of stage and fact: the legal ones lead where the table says, all others raise."""
 
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -81,3 +82,9 @@ def test_the_page_names_every_transition_and_every_end() -> None:
     for end in ENDS:
         assert f"    {end} --> [*]\n" in page
         assert f"| {end} | (an end) | |\n" in page
+
+
+def test_the_page_is_the_one_in_the_docs() -> None:
+    """Nobody edits it by hand, and it is made anew when the table changes."""
+    page = Path(__file__).parent.parent.parent / "docs/ladder.md"
+    assert page.read_text(encoding="utf-8") == as_markdown()
