@@ -17,7 +17,7 @@ from reclaimerd.daemon.views import incident_row
 from reclaimerd.errors import RecordError
 from reclaimerd.host.wire import to_wire
 from reclaimerd.model.identity import IncidentId
-from reclaimerd.model.incident import ActorKind, Incident
+from reclaimerd.model.incident import Incident
 from reclaimerd.record.audit_read import read_records
 from reclaimerd.record.store import STORE_NAME, Store, Stored
 
@@ -75,10 +75,6 @@ def read_incidents(state_dir: Path, limit: int) -> list[Json]:
         store.close()
 
 
-_NEWEST_FOR_RULES = 500
-"""How many incidents are looked through for a rule's last one."""
-
-
 def read_last_by_rule(state_dir: Path) -> dict[str, float]:
     """Return when each rule opened its newest incident that the store still has (wall-clock seconds)."""
     path = state_dir / STORE_NAME
@@ -86,14 +82,9 @@ def read_last_by_rule(state_dir: Path) -> dict[str, float]:
         return {}
     store = Store.open(path, read_only=True)
     try:
-        found = store.incidents(limit=_NEWEST_FOR_RULES)
+        return store.last_by_rule()
     finally:
         store.close()
-    last: dict[str, float] = {}
-    for one in found:
-        if one.actor.kind is ActorKind.RULE:
-            last[one.actor.name] = max(one.opened_at, last.get(one.actor.name, 0.0))
-    return last
 
 
 def read_incident(state_dir: Path, log_dir: Path, name: str) -> Json | None:

@@ -16,7 +16,7 @@ from reclaimerd.model.process import (
     ProcessReading,
     TaskReading,
 )
-from reclaimerd.observe.recent import Recent
+from reclaimerd.observe.recent import IDLE_ROUNDS, Recent
 
 _MOST_REMEMBERED = 4096
 _LOOK = Decoder(ProcessLook)
@@ -50,7 +50,7 @@ class SentLooks:
     """The worker's end: says of a process only what has moved since the look that the parent has."""
 
     def __init__(self) -> None:
-        self._sent: Recent[int, _Sent] = Recent(_MOST_REMEMBERED)
+        self._sent: Recent[int, _Sent] = Recent(_MOST_REMEMBERED, IDLE_ROUNDS)
         self._count = 0
 
     def told(self, look: ProcessLook, known: int | None) -> dict[str, object]:
@@ -83,13 +83,13 @@ class KnownLooks:
 
     def __init__(self) -> None:
         self._worker: object = None
-        self._known: dict[int, _Kept] = {}
+        self._known = _nothing_known()
 
     def numbers(self, worker: object, pids: Iterable[int]) -> list[list[int]]:
         """Return `[pid, number]` of what we have from this worker; another one's looks are forgotten."""
         if worker is not self._worker:
-            self._worker, self._known = worker, {}
-        return [[pid, self._known[pid].number] for pid in pids if pid in self._known]
+            self._worker, self._known = worker, _nothing_known()
+        return [[pid, kept.number] for pid in pids if (kept := self._known.get(pid)) is not None]
 
     def look_of(self, part: Mapping[str, object]) -> ProcessLook:
         """Return the look that one part tells; raises ValueError for one that makes no sense."""
@@ -98,8 +98,7 @@ class KnownLooks:
                 "pid": int(pid),
                 "same": int(number),
                 "moved": [int() | float() as age, int(resident), str(state), int(flags), int(ticks)],
-            } if pid in self._known and self._known[pid].number == number:
-                kept = self._known[pid]
+            } if (kept := self._known.get(pid)) is not None and kept.number == number:
                 tasks = (TaskReading(kept.tid, state, flags, ticks),)
                 reading = ProcessReading(**kept.stays, age_seconds=age, resident_bytes=resident, tasks=tasks)
                 return ProcessLook(reading, kept.look.nodes)
@@ -112,7 +111,9 @@ class KnownLooks:
         raise ValueError("the worker told only what has moved since a look that we do not have")
 
     def _keep(self, pid: int, number: int, look: ProcessLook) -> None:
-        if len(self._known) >= _MOST_REMEMBERED:
-            self._known.clear()
         stays = dict(zip(_STAYS, _staying(look.reading), strict=True))
-        self._known[pid] = _Kept(number, look.reading.tasks[0].tid, stays, look)
+        self._known.put(pid, _Kept(number, look.reading.tasks[0].tid, stays, look))
+
+
+def _nothing_known() -> Recent[int, _Kept]:
+    return Recent(_MOST_REMEMBERED, IDLE_ROUNDS)

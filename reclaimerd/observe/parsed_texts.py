@@ -1,7 +1,7 @@
 """Parse a process's stat and status only when they have changed since its last look. Reads nothing."""
 
 from reclaimerd.host.proc_text import StatText, StatusText, parse_stat, parse_status
-from reclaimerd.observe.recent import Recent
+from reclaimerd.observe.recent import IDLE_ROUNDS, Recent
 
 _MOST_REMEMBERED = 4096
 
@@ -10,8 +10,8 @@ class ParsedTexts:
     """The last texts of each pid, beside what they say; an equal text says the same."""
 
     def __init__(self) -> None:
-        self._leaders: Recent[int, tuple[str, StatText]] = Recent(_MOST_REMEMBERED)
-        self._statuses: Recent[int, tuple[str, StatusText]] = Recent(_MOST_REMEMBERED)
+        self._leaders: Recent[int, tuple[str, StatText]] = Recent(_MOST_REMEMBERED, IDLE_ROUNDS)
+        self._statuses: Recent[int, tuple[str, StatusText]] = Recent(_MOST_REMEMBERED, IDLE_ROUNDS)
 
     def leader(self, text: str, pid: int) -> StatText:
         """Return what a leader's stat line says; raises ValueError for a text that is none."""

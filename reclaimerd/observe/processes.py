@@ -45,7 +45,7 @@ from reclaimerd.observe.proc_files import (
     read_tids,
     words_of,
 )
-from reclaimerd.observe.recent import Recent
+from reclaimerd.observe.recent import IDLE_ROUNDS, Recent
 from reclaimerd.observe.statx import FileLook
 from reclaimerd.observe.workloads import DirectoryOwners, workload_of
 
@@ -81,10 +81,10 @@ class ProcessReader:
         self._watched: frozenset[DeviceNumber] = frozenset()
         self._ticks_per_second = os.sysconf("SC_CLK_TCK")
         self._boot_id = ""
-        self._places: Recent[_Life, _Remembered] = Recent(_MOST_REMEMBERED)
-        self._commands: Recent[_Life, tuple[object, tuple[str, ...]]] = Recent(_MOST_REMEMBERED)
+        self._places: Recent[_Life, _Remembered] = Recent(_MOST_REMEMBERED, IDLE_ROUNDS)
+        self._commands: Recent[_Life, tuple[object, tuple[str, ...]]] = Recent(_MOST_REMEMBERED, IDLE_ROUNDS)
         self._texts = ParsedTexts()
-        self._workloads: Recent[str, tuple[str, Workload, float]] = Recent(_MOST_REMEMBERED)
+        self._workloads: Recent[str, tuple[str, Workload, float]] = Recent(_MOST_REMEMBERED, IDLE_ROUNDS)
 
     @property
     def root(self) -> bytes:
@@ -97,7 +97,7 @@ class ProcessReader:
         if watched != self._watched:
             self._watched = watched
             self.finder.watch(watched)
-            self._places = Recent(_MOST_REMEMBERED)
+            self._places = Recent(_MOST_REMEMBERED, IDLE_ROUNDS)
 
     def remember_places(self, pid: int, start_ticks: int, places: Places) -> None:
         """Keep where the full scan found a process's devices, for the next look to prove again."""

@@ -119,6 +119,10 @@ def sound_run(before: Link, lines: Iterable[bytes], stops: Container[int]) -> tu
     return count, Link(seq, "", previous.decode("latin-1"), None) if count else before
 
 
+STAMP_KEYS = frozenset({"schema", "seq", "prev", "at", "mono", "boot", "host", "hash"})
+"""What a line has besides its entry."""
+
+
 def entry_body(entry: AuditEntry) -> dict[str, object]:
     """Return the entry's fields as they stand in a line: `kind` first, empty ones left out."""
     wire = to_wire(entry)

@@ -9,6 +9,7 @@ from reclaimerd.record.audit import Audit
 from reclaimerd.record.faults import record_error
 from reclaimerd.record.recorder_ports import Opened
 from reclaimerd.record.store import STORE_NAME, Store
+from reclaimerd.record.unsaid import newer_records
 
 _STATE_MODE = 0o700
 
@@ -43,7 +44,8 @@ def open_records(places: Places) -> Opened:
             anchor=stored.anchor,
             gid=places.gid,
         )
+        newer = newer_records(places.log, stored.anchor) if stored.unsaid else ()
     except BaseException:
         store.close()
         raise
-    return Opened(store, audit, stored)
+    return Opened(store, audit, stored, newer)

@@ -1,7 +1,8 @@
 """Memory's front: one writer thread, so that no disk can hang the loop, and a limit on each commit.
 
 The order is the promise: store first, then audit (fsynced), then the anchor. `commit` returns only
-when all three are durable; otherwise it raises, and no act may follow. It decides on no act.
+when all three are durable; otherwise it raises, and no act may follow. The store keeps a change's records
+until the log has them, so that a death between the two loses none. It decides on no act.
 """
 
 import asyncio
@@ -23,7 +24,8 @@ from reclaimerd.model.ports import Batch
 from reclaimerd.record.chain import Head
 from reclaimerd.record.faults import NoSpaceError, record_error
 from reclaimerd.record.recorder_ports import Opened
-from reclaimerd.record.store import Remembered, Stored
+from reclaimerd.record.store import Remembered, Stored, Unsaid
+from reclaimerd.record.unsaid import late_entries
 
 LIMIT_SECONDS = 5.0
 """How long a commit may take; past it no acts, and the loop goes on."""
@@ -52,11 +54,13 @@ class Recorder:
         "_full",
         "_head",
         "_jobs",
+        "_late",
         "_limits",
         "_opened",
         "_opening",
         "_overdue",
         "_thread",
+        "_unsaid",
     )
 
     def __init__(self, opening: Callable[[], Opened], limits: RecorderLimits | None = None) -> None:
@@ -67,6 +71,8 @@ class Recorder:
         self._fault = ""
         self._full = False
         self._head: Head | None = None
+        self._unsaid: tuple[Unsaid, ...] = ()
+        self._late: tuple[int, ...] = ()
         self._overdue: Future[Any] | None = None
         # A daemon thread: one that hangs on a dead disk must not keep the process from ending.
         self._thread = threading.Thread(target=self._serve, name="recorder", daemon=True)
@@ -186,7 +192,24 @@ class Recorder:
         if self._opened is None:
             self._opened = self._opening()
             self._head = self._opened.stored.anchor
+            self._unsaid = self._opened.stored.unsaid
+            try:
+                self._catch_up(self._opened, use_reserve=False)
+            except ReclaimerdError as error:  # it is kept, and the next commit tries again before its own
+                self._fault = str(error)
         return self._opened.stored
+
+    def _catch_up(self, opened: Opened, *, use_reserve: bool) -> None:
+        """Write what our last end kept from the log, before anything new; the next anchor forgets it."""
+        if not self._unsaid:
+            return
+        late = late_entries([one.entry for one in self._unsaid], opened.newer)
+        wall, mono = self._limits.wall(), self._limits.mono()
+        self._head = opened.audit.append(late, wall=wall, mono=mono, use_reserve=use_reserve)
+        self._late = tuple(sorted({one.batch for one in self._unsaid}))
+        self._unsaid = ()
+        opened.store.anchor(self._head, self._late)
+        self._late = ()
 
     def _ready(self) -> Opened:
         """Return what is open."""
@@ -213,14 +236,16 @@ class Recorder:
                     raise
                 return work()
 
+        write(lambda: self._catch_up(opened, use_reserve=use_reserve))
+        saved = [*self._late]
         if batch.incidents or batch.ledger is not None:
-            write(lambda: opened.store.save(batch.incidents, batch.ledger))
+            saved.append(write(lambda: opened.store.save(batch.incidents, batch.ledger, batch.entries)))
         if batch.entries:
             wall, mono = self._limits.wall(), self._limits.mono()
             append = opened.audit.append
             head = append(batch.entries, wall=wall, mono=mono, use_reserve=use_reserve)
-            write(lambda: opened.store.anchor(head))
-            self._head = head
+            write(lambda: opened.store.anchor(head, saved))
+            self._head, self._late = head, ()
 
     def _close(self) -> None:
         """Close both."""

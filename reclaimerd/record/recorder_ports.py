@@ -18,12 +18,17 @@ class StorePort(Protocol):
         """Return all that a start needs."""
         ...
 
-    def save(self, incidents: Sequence[Incident], ledger: Ledger | None = None) -> None:
-        """Make incidents and ledger durable."""
+    def save(
+        self,
+        incidents: Sequence[Incident],
+        ledger: Ledger | None = None,
+        entries: Sequence[AuditEntry] = (),
+    ) -> int:
+        """Make incidents and ledger durable, and their records until the log has them: a batch's number."""
         ...
 
-    def anchor(self, head: Head) -> None:
-        """Make the audit's head durable."""
+    def anchor(self, head: Head, batches: Sequence[int] = ()) -> None:
+        """Make the audit's head durable; it has the records of these batches."""
         ...
 
     def remember(self, remembered: Remembered) -> None:
@@ -68,3 +73,5 @@ class Opened:
     store: StorePort
     audit: AuditPort
     stored: Stored
+    newer: tuple[dict[str, object], ...] = ()
+    """The log's records beyond the store's anchor, where the store holds some that the log may lack."""

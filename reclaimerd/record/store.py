@@ -14,13 +14,14 @@ from urllib.parse import quote
 
 from reclaimerd.errors import RecordError
 from reclaimerd.host.wire import Decoder, to_json
+from reclaimerd.model.audit_record import AuditEntry
 from reclaimerd.model.identity import GpuUuid, IncidentId, ProcessRef
 from reclaimerd.model.incident import Incident, Stage, newest_acted
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.memory import Baseline, RememberedHolder
 from reclaimerd.record.chain import Head
 from reclaimerd.record.faults import corrupt_store, lost_store, record_error, store_error
-from reclaimerd.record.store_file import file_at, make_store, migrate, refuse_untrusted
+from reclaimerd.record.store_file import LAST_BY_RULE, file_at, make_store, migrate, refuse_untrusted
 
 STORE_NAME = "store.sqlite"
 _BUSY_SECONDS = 2.0
@@ -48,6 +49,14 @@ class AbandonedWorker:
 
 
 @dataclass(frozen=True, slots=True)
+class Unsaid:
+    """A record that the store was told of and the audit log may not have: we ended between the two."""
+
+    batch: int
+    entry: AuditEntry
+
+
+@dataclass(frozen=True, slots=True)
 class Stored:
     """All that a start needs to know of the time before."""
 
@@ -61,6 +70,8 @@ class Stored:
     abandoned: tuple[AbandonedWorker, ...] = ()
     last_acted: Incident | None = None
     """Of the newest incidents the one whose last step is the newest."""
+    unsaid: tuple[Unsaid, ...] = ()
+    """In the order in which they were to be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +90,7 @@ _INCIDENT = Decoder(Incident)
 _LEDGER = Decoder(Ledger)
 _HOLDER = Decoder(RememberedHolder)
 _WORKER = Decoder(AbandonedWorker)
+_ENTRY = Decoder(AuditEntry)
 
 
 class Store:
@@ -136,6 +148,9 @@ class Store:
             holders = self._decoded(_HOLDER, self._connection.execute("SELECT doc FROM remembered"))
             workers = self._decoded(_WORKER, self._connection.execute("SELECT doc FROM abandoned"))
             least = self._connection.execute("SELECT gpu, key, bytes FROM baselines").fetchall()
+            unsaid = self._connection.execute("SELECT doc FROM unsaid ORDER BY number")
+            entries = self._decoded(_ENTRY, unsaid)
+            batches = self._connection.execute("SELECT batch FROM unsaid ORDER BY number").fetchall()
         return Stored(
             open_incidents=incidents,
             handed_over=tuple(
@@ -147,6 +162,7 @@ class Store:
             anchor=self.read_anchor(),
             abandoned=workers,
             last_acted=newest_acted((*incidents, *ended)),
+            unsaid=tuple(Unsaid(int(row[0]), entry) for row, entry in zip(batches, entries, strict=True)),
         )
 
     def read_anchor(self) -> Head | None:
@@ -170,8 +186,22 @@ class Store:
         with self._translated():
             return self._decoded(_INCIDENT, self._connection.execute(query, (limit,)))
 
-    def save(self, incidents: Sequence[Incident], ledger: Ledger | None = None) -> None:
-        """Make incidents and ledger durable in one transaction; a ledger of None stays as it is."""
+    def last_by_rule(self) -> dict[str, float]:
+        """Return when each rule opened its newest incident that is still here (wall-clock seconds)."""
+        with self._translated():
+            return dict(self._connection.execute(LAST_BY_RULE).fetchall())
+
+    def save(
+        self,
+        incidents: Sequence[Incident],
+        ledger: Ledger | None = None,
+        entries: Sequence[AuditEntry] = (),
+    ) -> int:
+        """Make incidents and ledger durable in one transaction; a ledger of None stays as it is.
+
+        `entries`, the records of this very change, are kept with it until `anchor` is told the number that
+        this returns: a death before the log has them loses none. What is replaced takes its own with it.
+        """
         rows = [(one.id, one.boot_id, one.ended, one.opened_at, to_json(one)) for one in incidents]
         with self._transaction() as connection:
             connection.executemany("INSERT OR REPLACE INTO incidents VALUES (?, ?, ?, ?, ?)", rows)
@@ -179,11 +209,19 @@ class Store:
                 connection.execute(_FORGET_OLDEST, (_MOST_ENDED,))
             if ledger is not None:
                 connection.execute("INSERT OR REPLACE INTO ledger VALUES (1, ?)", (to_json(ledger),))
+            replaced = [*(one.id for one in incidents), *([""] if ledger is not None else [])]
+            connection.executemany("DELETE FROM unsaid WHERE incident = ?", [(one,) for one in replaced])
+            newest = connection.execute("SELECT COALESCE(MAX(batch), 0) FROM unsaid").fetchone()
+            batch = int(newest[0]) + 1
+            kept = [(batch, entry.incident or "", to_json(entry)) for entry in entries]
+            connection.executemany("INSERT INTO unsaid (batch, incident, doc) VALUES (?, ?, ?)", kept)
+        return batch
 
-    def anchor(self, head: Head) -> None:
-        """Make the audit log's head durable."""
+    def anchor(self, head: Head, batches: Sequence[int] = ()) -> None:
+        """Make the audit log's head durable; it has the records of these batches now."""
         with self._transaction() as connection:
             connection.execute("INSERT OR REPLACE INTO anchor VALUES (1, ?, ?)", (head.seq, head.hash))
+            connection.executemany("DELETE FROM unsaid WHERE batch = ?", [(one,) for one in batches])
 
     def remember(self, remembered: Remembered) -> None:
         """Replace each part that is not None, all in one transaction."""

@@ -28,13 +28,23 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             one INTEGER PRIMARY KEY CHECK (one = 1), seq INTEGER NOT NULL, hash TEXT NOT NULL)""",
         "CREATE TABLE abandoned (role TEXT PRIMARY KEY, doc TEXT NOT NULL)",
     ),
-    (),
+    (
+        """CREATE TABLE unsaid (
+            number INTEGER PRIMARY KEY, batch INTEGER NOT NULL, incident TEXT NOT NULL, doc TEXT NOT NULL)""",
+    ),
 )
 """The statements that lead from version N (the index) to N + 1; a released one is never changed.
 
-A step without any is for the documents' sake: what binds and an older reader would drop (2: resets under
-way, GPUs not to be touched, drain requests, suspended rules) must make it refuse.
+Step 2 is for the documents' sake too: what binds and an older reader would drop (resets under way, GPUs not
+to be touched, drain requests, suspended rules) must make it refuse.
 """
+
+
+LAST_BY_RULE = (
+    "SELECT json_extract(doc, '$.actor.name'), MAX(opened_at) FROM incidents "
+    "WHERE json_extract(doc, '$.actor.kind') = 'rule' GROUP BY 1"
+)
+"""SQLite reads the documents: made into values, thousands of them cost MiB that a thread's heap keeps."""
 
 
 def refuse_untrusted(path: Path) -> None:

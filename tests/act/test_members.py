@@ -212,7 +212,7 @@ def test_what_somebody_else_froze_dies_all_the_same() -> None:
         assert [member.end() for member in box.members] == [-9, -9, -9]
 
 
-@pytest.mark.parametrize("pid", [0, 1, os.getpid()])
+@pytest.mark.parametrize("pid", [0, 1, os.getpid()], ids=["none", "init", "ourselves"])
 def test_a_member_beyond_judging_spares_all(monkeypatch: pytest.MonkeyPatch, pid: int) -> None:
     """A pid of 0 (the kernel's word for what we can't see), init, or ourselves: nothing is sent."""
     with _box() as box:

@@ -136,6 +136,10 @@ class FakeOutlets:
         """Count one that broke off."""
         self.failures += 1
 
+    def anchor_fault(self) -> str:
+        """Return none: no head is kept elsewhere."""
+        return ""
+
 
 @dataclass(slots=True)
 class FakeEngine:

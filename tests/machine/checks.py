@@ -44,6 +44,10 @@ def _open_attempts(life: Life) -> Iterator[str]:
     state, mirror = life.service.cycle.state, life.host.oracle.mirror
     for incident in mirror.incidents.values():
         for attempt in incident.attempts:
+            if attempt.id not in mirror.intents and not state.record_fault:
+                yield f"{attempt.id} ({attempt.stage}) is in the store, and no intent of it in the log"
+            if attempt.outcome is not None and attempt.id not in mirror.outcomes and not state.record_fault:
+                yield f"{attempt.id} ({attempt.stage}) has an outcome in the store alone"
             open_now = attempt.outcome is None and attempt.id not in mirror.outcomes
             if open_now and attempt.id in mirror.intents and not under_way(incident.id, state.ledger):
                 yield f"{attempt.id} ({attempt.stage}) has an intent and no outcome"

@@ -33,19 +33,25 @@ class BoundedStore:
         """Return all that a start needs."""
         return self.store.load()
 
-    def save(self, incidents: Sequence[Incident], ledger: Ledger | None = None) -> None:
+    def save(
+        self,
+        incidents: Sequence[Incident],
+        ledger: Ledger | None = None,
+        entries: Sequence[AuditEntry] = (),
+    ) -> int:
         """Make incidents and ledger durable, or die on either side of that."""
         self.fuse.point("before a save")
         _check(self.disk, use_reserve=False)
-        self.store.save(incidents, ledger)
+        batch = self.store.save(incidents, ledger, entries)
         self.oracle.take_saved(incidents, ledger)
         self.fuse.point("after a save")
+        return batch
 
-    def anchor(self, head: Head) -> None:
+    def anchor(self, head: Head, batches: Sequence[int] = ()) -> None:
         """Make the audit's head durable."""
         self.fuse.point("before an anchor")
         _check(self.disk, use_reserve=False)
-        self.store.anchor(head)
+        self.store.anchor(head, batches)
         self.fuse.point("after an anchor")
 
     def remember(self, remembered: Remembered) -> None:
@@ -118,6 +124,7 @@ def bounded(opened: Opened, oracle: Oracle, fuse: Fuse, directory: Path) -> Open
         BoundedStore(opened.store, oracle, fuse, disk),
         BoundedAudit(opened.audit, oracle, fuse, disk, directory / CURRENT_NAME),
         opened.stored,
+        opened.newer,
     )
 
 

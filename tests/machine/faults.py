@@ -26,6 +26,7 @@ from reclaimerd.model.incident import Incident, Proof, ProofKind
 from reclaimerd.model.policy import Mode
 from reclaimerd.model.ports import Batch, StillRight
 from reclaimerd.observe.driver_grip import DriverGrip
+from reclaimerd.record.recorder import Recorder
 from tests.machine.story import Plant
 
 
@@ -154,6 +155,11 @@ def no_handing_over(patches: pytest.MonkeyPatch) -> None:
     patches.setattr(admission, "_run_out", _nobody)
 
 
+def no_catching_up(patches: pytest.MonkeyPatch) -> None:
+    """Let a record that a death took between store and log be lost."""
+    patches.setattr(Recorder, "_catch_up", _nobody)
+
+
 PLANTED: Mapping[str, tuple[Plant, str]] = {
     "no last look": (no_last_look, "it changed since it was judged"),
     "no protection": (no_protection, "it is protected"),
@@ -169,6 +175,7 @@ PLANTED: Mapping[str, tuple[Plant, str]] = {
     "no unknown": (no_unknown, "has an intent and no outcome"),
     "sent again": (sent_again, "sent a second time"),
     "many drains": (many_drains, "requests stand"),
+    "no catching up": (no_catching_up, "in the store alone|no intent of it"),
     "no handing over": (no_handing_over, "has run out of steps"),
 }
 """Each with the words by which it is to be found."""

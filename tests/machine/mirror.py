@@ -18,8 +18,6 @@ class Mirror:
     incidents: dict[IncidentId, Incident] = field(default_factory=dict)
     ledger: Ledger = field(default_factory=Ledger)
     intents: dict[AttemptId, AuditEntry] = field(default_factory=dict)
-    begun: set[AttemptId] = field(default_factory=set)
-    """Resets of which the audit has a step: what they will change stands there before anything is changed."""
     outcomes: set[AttemptId] = field(default_factory=set)
     kinds: dict[RecordKind, int] = field(default_factory=dict)
 
@@ -35,8 +33,6 @@ class Mirror:
             return
         if entry.kind is RecordKind.INTENT:
             self.intents[entry.attempt] = entry
-        elif entry.kind is RecordKind.RESET_STEP:
-            self.begun.add(entry.attempt)
         elif entry.kind is RecordKind.OUTCOME:
             self.outcomes.add(entry.attempt)
 

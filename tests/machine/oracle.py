@@ -195,8 +195,7 @@ class Oracle:
         what = f"reset of {', '.join(gpus)} by {name}"
         run = next((one for one in self.mirror.ledger.resets if one.id == name), None)
         is_ours = run is not None and run.phase is ResetPhase.RESET and run.gpus == gpus
-        # A death between store and audit costs the record of the intent; that of the run's own steps stands.
-        if run is None or not is_ours or name not in self.mirror.intents.keys() | self.mirror.begun:
+        if run is None or not is_ours or name not in self.mirror.intents:
             self._sin(f"{what}: no intent of it is durable")
             return
         for gpu in gpus:

@@ -13,6 +13,7 @@ from reclaimerd.model.process import (
 )
 from reclaimerd.model.reading import Known
 from reclaimerd.observe.known_looks import KnownLooks, SentLooks
+from reclaimerd.observe.recent import IDLE_ROUNDS
 from tests.builders import a_process, a_task
 
 NODES = Known((NodeHolding(DeviceNumber(195, 0)),))
@@ -135,3 +136,18 @@ def test_a_look_at_every_task_is_always_told_whole() -> None:
     part, made = pair.pass_on(LOOK)
     assert "look" not in part
     assert made == LOOK
+
+
+def test_looks_of_processes_that_went_do_not_pile_up() -> None:
+    """Two thousand holders come and go beside one that stays: its look is told short, theirs are let go."""
+    pair = Pair()
+    pair.pass_on(LOOK)
+    for pid in range(PID + 1, PID + 2001):
+        reading = replace(LOOK.reading, ref=replace(LOOK.reading.ref, pid=pid))
+        pair.known.look_of(json.loads(json.dumps(pair.sent.told(replace(LOOK, reading=reading), None))))
+        part, made = pair.pass_on(LOOK)
+        assert "same" in part
+        assert made == LOOK
+    left = pair.known.numbers(WORKER, range(PID, PID + 2001))
+    assert left[0][0] == PID
+    assert len(left) <= 2 + IDLE_ROUNDS

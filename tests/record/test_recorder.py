@@ -48,14 +48,22 @@ class Journal:
         """Return nothing stored."""
         return Stored()
 
-    def save(self, incidents: Sequence[Incident], ledger: Ledger | None = None) -> None:
+    def save(
+        self,
+        incidents: Sequence[Incident],
+        ledger: Ledger | None = None,
+        entries: Sequence[AuditEntry] = (),
+    ) -> int:
         """Note it."""
         self.calls.append(f"save {len(incidents)} {ledger is not None}")
+        assert isinstance(entries, tuple)
         self.on_save()
+        return 7
 
-    def anchor(self, head: Head) -> None:
+    def anchor(self, head: Head, batches: Sequence[int] = ()) -> None:
         """Note it."""
         self.calls.append(f"anchor {head.seq}")
+        assert set(batches) <= {7}
 
     def remember(self, remembered: Remembered) -> None:
         """Note it."""
@@ -298,10 +306,10 @@ def test_a_full_disk_at_the_anchor_writes_no_record_twice(monkeypatch: pytest.Mo
         journal.reserve = True
         real = journal.anchor
 
-        def full(head: Head) -> None:
+        def full(head: Head, batches: Sequence[int] = ()) -> None:
             if journal.reserve:
                 raise NoSpaceError("store: no space left on the disk", "free some")
-            real(head)
+            real(head, batches)
 
         monkeypatch.setattr(journal, "anchor", full)
         recorder = recorder_on(journal)

@@ -164,7 +164,7 @@ def test_a_store_that_was_taken_away_takes_no_more_until_it_is_back(tmp_path: Pa
         folder.mkdir()
     if loss == "replaced":
         fill(path)
-    writes: tuple[Callable[[], None], ...] = (
+    writes: tuple[Callable[[], object], ...] = (
         lambda: opened.save([an_incident()], LEDGER),
         lambda: opened.anchor(Head(3, "ab" * 32)),
         lambda: opened.remember(Remembered(holders=())),
