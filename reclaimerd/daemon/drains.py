@@ -23,7 +23,7 @@ from reclaimerd.model.drain import (
     NodeDrain,
 )
 from reclaimerd.model.identity import IncidentId
-from reclaimerd.model.incident import Incident, Outcome, OutcomeKind, Recipient, Stage, Subject
+from reclaimerd.model.incident import Attempt, Incident, Outcome, OutcomeKind, Recipient, Stage, Subject
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.step import Permit
 
@@ -39,6 +39,16 @@ def asked_for(incident: IncidentId, ledger: Ledger) -> bool:
     """Tell whether this incident waits for the answer to its drain request: nothing else is due for it."""
     joined = () if ledger.drain is None else ledger.drain.joined
     return any(one.incident == incident and not one.told for one in joined)
+
+
+def unasked_drain(incident: Incident, ledger: Ledger) -> Attempt | None:
+    """Return the step of an incident that is nothing but a drain request which nobody was asked for yet."""
+    if ledger.drain is None or not ledger.drain.is_unasked or not asked_for(incident.id, ledger):
+        return None
+    match incident.attempts:
+        case (Attempt(stage=Stage.DRAIN, outcome=None) as only,):
+            return only
+    return None
 
 
 def under_way(incident: IncidentId, ledger: Ledger) -> bool:

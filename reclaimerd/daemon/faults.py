@@ -10,10 +10,11 @@ from typing import assert_never
 
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.draft import Draft
+from reclaimerd.daemon.drains import unasked_drain
 from reclaimerd.daemon.gpu_opening import fault_incident, gpu_target
 from reclaimerd.daemon.opening import Moment
 from reclaimerd.daemon.standing import make_way
-from reclaimerd.judge.endings import withdrawn
+from reclaimerd.judge.endings import drain_reason_of, withdrawn
 from reclaimerd.judge.evaluate import rule_named
 from reclaimerd.judge.fault_rules import FaultSpans, GpuVerdict
 from reclaimerd.judge.gate_context import workload_key
@@ -21,7 +22,7 @@ from reclaimerd.judge.standing_xids import Addresses, Catalogue, address_of, add
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.fault import DeviceAction, DeviceEvent, FaultClass, StandingXid
 from reclaimerd.model.identity import IncidentId, ProcessRef
-from reclaimerd.model.incident import ActorKind, Incident, Stage, Subject
+from reclaimerd.model.incident import ActorKind, Incident, Outcome, OutcomeKind, Stage, Subject
 from reclaimerd.model.ledger import SpendKind
 from reclaimerd.model.policy import FaultRule, ListedStage, Mode, Policy
 from reclaimerd.model.process import ProcessReading
@@ -146,18 +147,27 @@ def open_by_fault(
 def stand_down(draft: Draft, verdicts: tuple[GpuVerdict, ...], snapshot: Snapshot, now: Moment) -> None:
     """End what a fault rule opened and nothing was done about, when the fault is gone.
 
-    A GPU that is gone itself has no fault that could be gone: its incident goes on, to a drain.
+    A GPU that is gone itself has no fault that could be gone: its incident goes on, to a drain. A drain that
+    nobody was asked for yet is nothing done, and goes with its cause.
     """
     standing = {(verdict.rule, verdict.gpu) for verdict in verdicts}
     for incident in list(draft.incidents.values()):
-        untouched = incident.stage is Stage.PENDING and not incident.attempts
         by_rule = incident.subject is Subject.GPU and incident.actor.kind is ActorKind.RULE
+        unasked = unasked_drain(incident, draft.ledger)
+        untouched = incident.stage is Stage.PENDING and (unasked is not None or not incident.attempts)
         if not (untouched and by_rule) or incident.ended:
             continue
         gpus = incident.target.gpus
         if any((incident.actor.name, uuid) in standing or snapshot.gpu(uuid) is None for uuid in gpus):
             continue
-        ended = withdrawn(incident, "the fault is gone", now.wall)
+        attempts = incident.attempts
+        if unasked is not None:
+            if drain_reason_of(incident, snapshot, draft.ledger) is not None:
+                continue
+            outcome = Outcome(OutcomeKind.PASSED_OVER, "nobody was asked while its cause was seen")
+            draft.put(incident, [entries.outcome(incident, unasked, outcome)])
+            attempts = (replace(unasked, outcome=outcome),)
+        ended = replace(withdrawn(incident, "the fault is gone", now.wall), attempts=attempts)
         draft.put(ended, [entries.ended(ended)])
 
 

@@ -8,6 +8,7 @@ import pytest
 from reclaimerd.daemon.news import News
 from reclaimerd.errors import ExitCode
 from reclaimerd.model.audit_record import RecordKind
+from reclaimerd.model.drain_ports import SlotTaken, SlotWaits
 from reclaimerd.model.fault import (
     DeviceAction,
     DeviceEvent,
@@ -17,7 +18,7 @@ from reclaimerd.model.fault import (
     XidEntry,
     XidLine,
 )
-from reclaimerd.model.incident import Recipient, Stage, Subject
+from reclaimerd.model.incident import OutcomeKind, Recipient, Stage, Subject
 from reclaimerd.model.ledger import Ledger, Pause
 from reclaimerd.model.policy import GateSettings, ListedStage, Mode
 from reclaimerd.model.reading import Known
@@ -589,6 +590,26 @@ def test_a_fault_that_needs_a_reboot_is_drained_without_a_reset() -> None:
     asyncio.run(rig.passes(3))
     assert (rig.executor.permits, len(rig.target.asked)) == ([], 1)
     assert rig.cycle.state.ledger.resets == ()
+
+
+def test_a_drain_that_nobody_was_asked_for_goes_with_its_cause() -> None:
+    """The fleet was full; the GPU is well again: no incident stays open for ever, and none is asked."""
+    rule = replace(MEND, xid_classes=("reboot",))
+    rig = a_reset_rig(policy=fault_policy(rule))
+    rig.cycle.state.ledger = Ledger(xids=(StandingXid(GPU_A, BOOT, 140, FaultClass.REBOOT, 7, WALL),))
+    rig.fleet.answer = SlotWaits("5 of 5 nodes are drained")
+    asyncio.run(rig.passes(3))
+    assert only(rig).attempts[-1].outcome is None
+    rig.cycle.state.ledger = replace(rig.cycle.state.ledger, xids=())
+    rig.fleet.answer = SlotTaken("there is room")
+    asyncio.run(rig.passes(6, step=700.0))
+    (ended,) = rig.recorder.of_kind(RecordKind.INCIDENT_ENDED)
+    assert (ended.end, ended.reason) == (Stage.STOOD_DOWN.value, "the fault is gone")
+    outcome = rig.recorder.of_kind(RecordKind.OUTCOME)[-1].outcome
+    assert outcome is not None
+    assert outcome.kind is OutcomeKind.PASSED_OVER
+    assert (rig.cycle.state.incidents, rig.target.asked) == ({}, [])
+    assert rig.cycle.state.ledger.drain is None
 
 
 def test_one_command_in_the_foreground_opens_nothing_by_rule() -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from reclaimerd.daemon.drain_tending import UNSEEN
 from reclaimerd.daemon.drains import under_way
 from reclaimerd.daemon.past import read_stored
 from reclaimerd.judge.steps import OutOfSteps, Wait, due_step
@@ -68,17 +67,6 @@ def _idle(incident: Incident, life: Life) -> str:
             return "" if is_told or incident.attempts else f"its step {stage} is due, and nobody says why not"
         case OutOfSteps(why=why):
             return f"has run out of steps: {why}"
-
-
-def waits_for_cause(incident: Incident, life: Life) -> bool:
-    """Tell whether its drain was asked of nobody yet, and says that its cause is not seen any more.
-
-    It stays so until a person takes the request back: the request says so.
-    """
-    drain = life.service.cycle.state.ledger.drain
-    joined = () if drain is None else drain.joined
-    is_its = any(one.incident == incident.id for one in joined)
-    return drain is not None and is_its and drain.is_unasked and drain.slot == UNSEEN
 
 
 def record_faults(host: Host) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import pytest
 
 from reclaimerd.errors import RecordError
 from tests.machine import operators
-from tests.machine.checks import breaches, record_faults, story_of, waits_for_cause
+from tests.machine.checks import breaches, record_faults, story_of
 from tests.machine.hands import Killed
 from tests.machine.host import Host
 from tests.machine.life import Life, born
@@ -182,9 +182,5 @@ class Story:
         assert self.life is not None
         left = self.life.service.cycle.state.incidents.values()
         self.hold(
-            tuple(
-                f"all is well, and {one.id} ({one.stage}) does not end: {one.last_refusal}"
-                for one in left
-                if not waits_for_cause(one, self.life)
-            )
+            tuple(f"all is well, and {one.id} ({one.stage}) does not end: {one.last_refusal}" for one in left)
         )

@@ -42,7 +42,7 @@ def test_a_row_that_is_no_document_is_an_error(tmp_path: Path) -> None:
     """It is not left out: a store that is damaged is told."""
     store = Store.open(tmp_path / STORE_NAME)
     store.save([an_incident()])
-    store._connection.execute("UPDATE incidents SET doc = '{'")  # noqa: SLF001  # damage from outside
+    store._connection.execute("UPDATE incidents SET doc = '{'")  # damage from outside
     try:
         with pytest.raises(ReclaimerdError, match="malformed JSON"):
             store.last_by_rule()
