@@ -82,7 +82,7 @@ class ProcessReader:
         self._ticks_per_second = os.sysconf("SC_CLK_TCK")
         self._boot_id = ""
         self._places: Recent[_Life, _Remembered] = Recent(_MOST_REMEMBERED, IDLE_ROUNDS)
-        self._commands: Recent[_Life, tuple[object, tuple[str, ...]]] = Recent(_MOST_REMEMBERED, IDLE_ROUNDS)
+        self._commands: Recent[_Life, tuple[object, tuple[str, ...]]] = Recent(_MOST_REMEMBERED)
         self._texts = ParsedTexts()
         self._workloads: Recent[str, tuple[str, Workload, float]] = Recent(_MOST_REMEMBERED, IDLE_ROUNDS)
 

@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import quote
 
 from reclaimerd.errors import RecordError
 from reclaimerd.host.wire import Decoder, to_json
@@ -21,10 +20,16 @@ from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.memory import Baseline, RememberedHolder
 from reclaimerd.record.chain import Head
 from reclaimerd.record.faults import corrupt_store, lost_store, record_error, store_error
-from reclaimerd.record.store_file import LAST_BY_RULE, file_at, make_store, migrate, refuse_untrusted
+from reclaimerd.record.store_file import (
+    LAST_BY_RULE,
+    connected,
+    file_at,
+    make_store,
+    migrate,
+    refuse_untrusted,
+)
 
 STORE_NAME = "store.sqlite"
-_BUSY_SECONDS = 2.0
 _MOST_ENDED = 2000
 """Ended incidents that are kept for `incidents list`; the audit log has them all."""
 _FORGET_OLDEST = (
@@ -116,7 +121,7 @@ class Store:
                 make_store(path)
             elif not path.exists():
                 raise RecordError(f"store: there is none at {path}", "nothing was recorded there yet")
-            connection = _connected(path, read_only=read_only)
+            connection = connected(path, read_only=read_only)
         except OSError as error:
             raise record_error("store", path, error) from error
         except sqlite3.Error as error:
@@ -280,21 +285,3 @@ class Store:
             yield
         except sqlite3.Error as error:
             raise store_error(self._path, error) from error
-
-
-def _connected(path: Path, *, read_only: bool) -> sqlite3.Connection:
-    """Return a connection; a store on a read-only disk is read as it lies, when no journal is pending."""
-    place = f"file:{quote(str(path))}?mode={'ro' if read_only else 'rw'}"
-    connection = sqlite3.connect(place, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
-    try:
-        connection.execute("PRAGMA user_version").fetchone()
-    except sqlite3.OperationalError:
-        connection.close()
-        journal = path.with_name(f"{path.name}-wal")
-        if not read_only or (journal.exists() and journal.stat().st_size > 0):
-            raise
-        return sqlite3.connect(f"{place}&immutable=1", uri=True, isolation_level=None)
-    except sqlite3.Error:
-        connection.close()
-        raise
-    return connection

@@ -8,12 +8,17 @@ import os
 import sqlite3
 import stat
 from pathlib import Path
+from urllib.parse import quote
 
 from reclaimerd.errors import CorruptStoreError
 from reclaimerd.host.files import open_below, opened_directory
 from reclaimerd.record.faults import corrupt_store
 
 _HEADER = b"SQLite format 3\x00"
+_BUSY_SECONDS = 2.0
+CACHE_KIB = 256
+"""SQLite's own cache of 2 MiB fills when every page is checked, and each thread that reads keeps its heap."""
+_CACHE = f"PRAGMA cache_size = -{CACHE_KIB}"
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -82,6 +87,26 @@ def file_at(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
+
+
+def connected(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    """Return a connection; a store on a read-only disk is read as it lies, when no journal is pending."""
+    place = f"file:{quote(str(path))}?mode={'ro' if read_only else 'rw'}"
+    connection = sqlite3.connect(place, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
+    try:
+        connection.execute(_CACHE)
+        connection.execute("PRAGMA user_version").fetchone()
+    except sqlite3.OperationalError:
+        connection.close()
+        journal = path.with_name(f"{path.name}-wal")
+        if not read_only or (journal.exists() and journal.stat().st_size > 0):
+            raise
+        connection = sqlite3.connect(f"{place}&immutable=1", uri=True, isolation_level=None)
+        connection.execute(_CACHE)
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
 
 
 def make_store(path: Path) -> None:

@@ -10,6 +10,7 @@ from reclaimerd.errors import ReclaimerdError
 from reclaimerd.model.identity import IncidentId
 from reclaimerd.model.incident import Actor, ActorKind, Incident
 from reclaimerd.record.store import STORE_NAME, Store
+from reclaimerd.record.store_file import CACHE_KIB
 from tests.builders import an_incident
 
 MANY = 600
@@ -48,3 +49,15 @@ def test_a_row_that_is_no_document_is_an_error(tmp_path: Path) -> None:
             store.last_by_rule()
     finally:
         store.close()
+
+
+def test_a_connection_keeps_few_pages(tmp_path: Path) -> None:
+    """Reader and writer alike: what a thread took once for them, its heap keeps."""
+    path = tmp_path / STORE_NAME
+    stores = [Store.open(path), Store.open(path, read_only=True)]
+    try:
+        for store in stores:
+            assert store._connection.execute("PRAGMA cache_size").fetchone() == (-CACHE_KIB,)
+    finally:
+        for store in stores:
+            store.close()

@@ -350,7 +350,7 @@ def test_a_second_writer_gets_a_sentence_and_not_a_hang(
     store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that another process is writing to answers within the bound."""
-    monkeypatch.setattr("reclaimerd.record.store._BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("reclaimerd.record.store_file._BUSY_SECONDS", 0.05)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     second = None
