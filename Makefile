@@ -17,7 +17,7 @@ help:
 	@echo "make demo    show the whole ladder on a simulated GPU host with real processes"
 	@echo "make check   format, lint, types, import floors, systemd unit, tests with their floors"
 	@echo "make nightly the tests that take hours: soak, stateful machine, fuzz, mutation"
-	@echo "make docs    write docs/ladder.md, reset.md, policy.md and reclaimctl.md anew from the code"
+	@echo "make docs    write the pages made from the code anew, and the version into README and tutorial"
 
 demo: environment
 	@$(BIN)/reclaimctl demo
@@ -48,6 +48,8 @@ docs: environment
 	$(BIN)/python -c "from reclaimerd.config.reference import as_markdown; print(end=as_markdown())" > docs/policy.md
 	$(BIN)/python -c "from reclaimerd.cli.doctor_run import manual_page; print(end=manual_page())" > docs/doctor.md
 	$(BIN)/reclaimctl manual > docs/reclaimctl.md
+	version=$$($(BIN)/python -c "import reclaimerd; print(reclaimerd.__version__)") && \
+		sed -i -E "s/^( *reclaim(erd|ctl)) [0-9]+\.[0-9]+\.[0-9]+\b/\1 $$version/" README.md docs/tutorial.md
 
 environment:
 	@tools/setup-environment

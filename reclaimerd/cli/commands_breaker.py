@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import click
 
-from reclaimerd.cli import completing, texts
+from reclaimerd.cli import completing, layouts, texts
 from reclaimerd.cli.client import Settings, request
 from reclaimerd.cli.commands_read import resolve_gpu
 from reclaimerd.cli.http_socket import Json, Request
@@ -55,7 +55,7 @@ def close(settings: Settings, gpu: str | None, reason: str) -> int:
 
 def _blocks(body: Json) -> Iterator[Block]:
     found = body.get("breakers") or ()
-    yield Table(("BREAKER", "STATE", "SINCE", "WHY"), tuple(_row(one) for one in found))
+    yield Table(("BREAKER", "STATE", "SINCE", "WHY"), tuple(_row(one) for one in found), layouts.BREAKERS)
     for one in found:
         if one.get("open"):
             yield f"{_name(one)} is closed by {one.get('closes')}"

@@ -158,10 +158,13 @@ class _Progress:
 def kill(settings: Settings, /, **asked: object) -> int:
     """Take the GPUs back from processes: SIGTERM, wait, and say what was proven.
 
-    Neither form skips protection, identity, record or the proof at the end. --pid, --gpu, --container, --job
-    and --pod add up; each must find a holder that `ps` shows. On a terminal the list of who is meant comes
-    first, and a question; --yes answers it, and --force where one --pid alone is named. Without a terminal
-    several processes, or any but --pid, need --yes or --dry-run.
+    With --force a SIGKILL follows for what is still there. Neither form skips protection, identity, record or
+    the proof at the end.
+
+    Name whom: --pid, --gpu, --container, --job and --pod add up, and each must find a holder that `ps` shows.
+    On a terminal the list of who is meant comes first, and a question; --yes answers it, and so does --force
+    where one --pid alone is named. Without a terminal several processes, or any but --pid, need --yes or
+    --dry-run.
 
     With --json one object: `exit_code` and `targets`, each with `pid`, `exit_code`, `end`, `text`,
     `incident`, `stages`, `tasks` and `reasons`. With --no-wait it comes as soon as each has its incident:

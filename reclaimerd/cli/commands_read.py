@@ -104,7 +104,7 @@ def show_incident(settings: Settings, incident: str) -> int:
 @click.group(invoke_without_command=True)
 @common_options
 def explain() -> int:
-    """Say why something would be refused, without doing it."""
+    """Say what every rule makes of a process, or why a GPU can't be reset; nothing is done."""
     return needs_command()
 
 

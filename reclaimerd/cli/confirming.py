@@ -17,7 +17,9 @@ def confirm(what: str, *, yes: bool) -> None:
     """Ask whoever sits at the terminal; raise NotConfirmedError unless they say yes."""
     if yes:
         return
-    if not sys.stdin.isatty():
-        raise NotConfirmedError(f"nobody is there to be asked whether to {what}", "--yes says it beforehand")
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):  # the question goes to stderr
+        raise NotConfirmedError(
+            f"nobody is at a terminal to be asked: {what}? Nothing was changed", "--yes says it beforehand"
+        )
     if not click.confirm(f"{what}?", default=False, err=True):
         raise NotConfirmedError("nothing was changed")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from reclaimerd.cli import layouts
 from reclaimerd.cli.http_socket import Json
 from reclaimerd.cli.kill_targets import Candidate, Chosen
 from reclaimerd.cli.render import MINUTE, Block, Table, age_text, size_text, user_text
@@ -33,7 +34,7 @@ class Plan:
 def listing_blocks(chosen: Chosen, plan: Plan) -> Iterator[Block]:
     """Yield how the names were read, and each process with what will be done to it."""
     yield from chosen.notes
-    yield Table(HEADINGS, tuple(_row(one, plan) for one in chosen.candidates))
+    yield Table(HEADINGS, tuple(_row(one, plan) for one in chosen.candidates), layouts.KILL)
 
 
 def _row(one: Candidate, plan: Plan) -> tuple[str, ...]:

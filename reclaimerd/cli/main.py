@@ -24,6 +24,7 @@ from reclaimerd.cli import (
     commands_stuck,
     commands_top,
     commands_why,
+    headlines,
     rules_group,
     texts,
 )
@@ -41,7 +42,11 @@ from reclaimerd.errors import ExitCode
 )
 @common_options
 def reclaimctl() -> int:
-    """Take GPUs back from processes that will not give them up, one proven step at a time."""
+    """Take GPUs back from processes that will not give them up, one proven step at a time.
+
+    To look: doctor, status, ps, top. Before an act: explain, and --dry-run. To stop everything: pause.
+    Afterwards: why, incidents, audit.
+    """
     return needs_command()
 
 
@@ -107,6 +112,7 @@ for _command in (
     manual,
 ):
     reclaimctl.add_command(_command)
+headlines.give_headlines(reclaimctl)
 
 
 def _in_c_locale() -> bool:

@@ -71,10 +71,15 @@ def failure_lines(target: Json) -> Iterator[str]:
     """Yield why a target was not reclaimed: every reason at once, each with its mend."""
     if target.get("exit_code") == ExitCode.OK:
         return
-    yield f"pid {target.get('pid')}: {target.get('text')}"
-    for reason in target.get("reasons") or ():
+    reasons = target.get("reasons") or ()
+    if all(reason.get("text") != target.get("text") for reason in reasons):
+        yield f"pid {target.get('pid')}: {target.get('text')}"
+    for reason in reasons:
         mend = f"; {reason['mend']}" if reason.get("mend") else ""
         yield f"pid {target.get('pid')}: {reason.get('kind')}: {reason.get('text')}{mend}"
+    sent = [one.get("stage") for one in target.get("stages") or ()]
+    if target.get("exit_code") == ExitCode.TIME_UP and sent == ["sigterm"]:
+        yield f"pid {target.get('pid')}: SIGTERM alone was sent; with --force SIGKILL follows after the grace"
 
 
 def _holding_blocks(target: Json) -> Iterator[Block]:

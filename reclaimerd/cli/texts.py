@@ -12,7 +12,7 @@ from reclaimerd.errors import ExitCode
 PATH_OPTIONS = (
     (
         "--config",
-        "Policy file; only the foreground engine reads it (default /etc/reclaimerd/reclaimerd.toml).",
+        "Policy file of commands without the daemon (default /etc/reclaimerd/reclaimerd.toml).",
     ),
     ("--state-dir", "State directory (default /var/lib/reclaimerd)."),
     ("--log-dir", "Audit directory (default /var/log/reclaimerd)."),
@@ -45,7 +45,9 @@ GRACE = "From SIGTERM to SIGKILL (default: the policy's, 30s as shipped), such a
 TIMEOUT = "Limit of the whole (default: the grace and 60s)."
 SCOPE = "What one target takes with it: itself, its descendants, or its whole container, job or unit."
 DRY_RUN = "Say and record what would be done; send nothing."
-EXPECT_USER = "Refuse unless the process belongs to this user (name or uid)."
+EXPECT_USER = "Refuse unless the process, and all that goes along with it, is this user's (name or uid)."
+    "Refuse unless the process, and all that --scope takes along, belongs to this user (name or uid)."
+)
 MAX_TARGETS = "Refuse more processes than this."
 TAKEOVER = "When the daemon is alive but silent: end it with SIGKILL, on record, and go on in the foreground."
 GPU = "GPU by UUID, by the beginning of its UUID, or by index."
@@ -92,7 +94,7 @@ STUCK = (
 )
 
 EXIT_CODES = {
-    ExitCode.OK: "done: reclaimed and proven, reset and verified, permitted (dry run), healthy, or intact",
+    ExitCode.OK: "done: proven, verified, permitted (dry run), healthy, or intact",
     ExitCode.INTERNAL: "internal error",
     ExitCode.USAGE: "wrong usage, a policy with faults, or a host that can't be worked on",
     ExitCode.REFUSED: "refused; the reasons are printed",
@@ -100,7 +102,7 @@ EXIT_CODES = {
     ExitCode.TIME_UP: "time is up and it still holds its GPU; the state of its tasks is printed",
     ExitCode.NO_TARGET: "no such process, or it holds no GPU",
     ExitCode.NO_DAEMON: "no daemon answers, and you are not root",
-    ExitCode.UNVERIFIED: "gone, but the return of its memory could not be verified; a reset not verified",
+    ExitCode.UNVERIFIED: "gone, but the return of its memory is not proven; a reset not verified",
     ExitCode.AUDIT_BROKEN: "the audit log is broken",
     ExitCode.ATTENTION: "status, doctor: something needs a person",
     ExitCode.CORRUPT_STORE: "the store is corrupt",

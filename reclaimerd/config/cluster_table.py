@@ -55,7 +55,10 @@ class ClusterTable:
     node: Annotated[
         str,
         BeforeValidator(node_name),
-        Field(description='This host\'s name in the cluster; "" is its host name in small letters.'),
+        Field(
+            description='This host\'s name in the cluster; "" is what a pod was told (RECLAIMERD_NODE_NAME), '
+            "else its host name in small letters."
+        ),
     ] = _CLUSTER.node
     refresh_seconds: Annotated[
         Interval, Field(alias="refresh", description="How often the list of this node's pods is read.")

@@ -253,7 +253,10 @@ async def followed(
     A reader who goes away leaves nothing here; an incident that was opened goes on, an order that no
     pass has taken up yet is withdrawn.
     """
-    yield {"event": "accepted", "text": f"{len(tickets)} to look at"}
+    yield {
+        "event": "accepted",
+        "text": f"{len(tickets)} {'target' if len(tickets) == 1 else 'targets'}: a fresh look first",
+    }
     desk = service.cycle.desk
     waiting: dict[asyncio.Task[Mapping[str, object]], Ticket] = {}
     try:

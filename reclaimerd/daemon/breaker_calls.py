@@ -19,8 +19,10 @@ from reclaimerd.model.identity import GpuUuid
 from reclaimerd.model.ledger import Breaker, Ledger
 from reclaimerd.model.reset_run import GpuBreaker
 
-CLOSES_HOST = "an administrator, who looked at what became due at once: reclaimctl breaker close"
-CLOSES_GPU = "an administrator, who looked at the GPU: reclaimctl breaker close --gpu"
+CLOSES_HOST = (
+    "an administrator, who looked at what became due at once: reclaimctl breaker close --reason TEXT"
+)
+CLOSES_GPU = "an administrator, who looked at the GPU: reclaimctl breaker close --reason TEXT --gpu"
 
 Change = Callable[[Ledger], Ledger]
 

@@ -165,8 +165,9 @@ class Cycle:
             draft = Draft(dict(self.state.incidents), self.state.ledger)
             if change is not None:
                 draft.put_ledger(change(draft.ledger))
-            for record in records:
-                draft.note(record)
+            draft.entries.extend(records)
+            if all(one.actor is None for one in records):  # a person's change waits for no rule's debt
+                draft.owe(self.state.owed)
             try:
                 await self._commit(draft)
             except CorruptStoreError as error:
@@ -264,9 +265,8 @@ class Cycle:
                 self.state.operator_fault = str(error)
             else:
                 return [item for item in work if item.permit.step.actor.kind is ActorKind.OPERATOR]
-        for ticket in taken:
-            if ticket.exit_code is None:
-                ticket.refuse(f"nothing can be put on record: {self.state.operator_fault}")
+        for ticket in (one for one in taken if one.exit_code is None):
+            ticket.refuse(f"nothing can be put on record: {self.state.operator_fault}")
         return []
 
     def _note_fault(self, error: RecordError) -> None:

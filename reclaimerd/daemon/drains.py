@@ -161,4 +161,5 @@ def attention_text(drain: NodeDrain | None) -> str:
         return f"drain request {drain.id} is being taken back"
     if failed:
         return f"drain request {drain.id} stands; not everybody took it: {'; '.join(failed)}"
-    return f"drain request {drain.id} stands: {drain.request.reason}; `reclaimctl undrain` takes it back"
+    undrain = f"`reclaimctl undrain --incident {drain.id}` takes it back"
+    return f"drain request {drain.id} stands: {drain.request.reason}; {undrain}"

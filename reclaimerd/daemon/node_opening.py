@@ -22,7 +22,10 @@ WAIT_SECONDS = 60.0
 def standing_text(draft: Draft) -> str:
     """Return why no further drain by hand is opened now, or ""."""
     drain = draft.ledger.drain
-    if drain is not None and drain.by_hand and not is_leaving(draft.ledger):
+    if drain is not None and is_leaving(draft.ledger):
+        # Nobody knows when it is gone: until then the order could not be taken back, and would bind after.
+        return f"drain request {drain.id} is being taken back; ask again when it is gone; nothing was added"
+    if drain is not None and drain.by_hand:
         return f"drain request {drain.id} has a person's word already; nothing was added"
     for one in draft.incidents.values():
         if one.subject is Subject.NODE and not one.ended:

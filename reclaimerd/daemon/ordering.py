@@ -69,10 +69,9 @@ def open_ordered(draft: Draft, tickets: list[Ticket], seen: tuple[Snapshot, Poli
         if reading is None or reading.is_released or _is_someone_else(ticket, reading):
             _no_process(draft, ticket, snapshot)
             continue
-        if ticket.order.expect_uid is not None and reading.uids[0] != ticket.order.expect_uid:
-            _decline(
-                draft, ticket, ExitCode.REFUSED, f"pid {ticket.order.pid} belongs to uid {reading.uids[0]}"
-            )
+        other = _other_than_expected(ticket, reading, snapshot)
+        if other:
+            _decline(draft, ticket, ExitCode.REFUSED, other)
             continue
         if _reaches_beyond_own(ticket, reading, snapshot):
             _decline(
@@ -201,6 +200,19 @@ def _reaches_beyond_own(ticket: Ticket, reading: ProcessReading, snapshot: Snaps
     members = members_of(reading, ticket.order.scope, snapshot, ticket.members)
     seen = [snapshot.process(ref) for ref in members]
     return any(one is None or set(one.uids) != {actor.uid} for one in seen)
+
+
+def _other_than_expected(ticket: Ticket, reading: ProcessReading, snapshot: Snapshot) -> str:
+    """Return who of those that an order would touch is not of the user that it expects, or ""."""
+    uid = ticket.order.expect_uid
+    if uid is None:
+        return ""
+    for ref in members_of(reading, ticket.order.scope, snapshot, ticket.members):
+        one = snapshot.process(ref)
+        if one is None or one.uids[0] != uid:
+            whose = "belongs to a uid that can't be told" if one is None else f"belongs to uid {one.uids[0]}"
+            return f"pid {ref.pid} {whose}, not to the expected {uid}"
+    return ""
 
 
 def _family_holds(ticket: Ticket, reading: ProcessReading, snapshot: Snapshot) -> bool:

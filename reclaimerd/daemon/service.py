@@ -188,7 +188,7 @@ class Service:
                 await self._remember(force=True)
                 record = entries.of_host(RecordKind.STOPPED, "asked to stop")
                 entries_left = (*self.engine.rule_counts.records(), record)
-                await self.cycle.joints.recorder.commit(Batch(entries=entries_left))
+                await self.cycle.write(None, entries_left)  # with what is still owed
         except (ReclaimerdError, TimeoutError) as error:
             logs.error("stop_not_recorded", error=str(error))
         await self.engine.close()
@@ -251,8 +251,8 @@ class Service:
         if self.engine.choice.foreground:
             return
         fields = ("WATCHDOG=1", f"STATUS={status_sentence(self.cycle)}")
-        notify(*fields if self._ready else ("READY=1", *fields))
-        self._ready = True
+        taken = notify(*fields if self._ready else ("READY=1", *fields))
+        self._ready = self._ready or taken  # a word that a busy manager had no room for is said again
 
     def _warn(self, name: str, **fields: object) -> None:
         """Log a warning; a command in the foreground keeps its output to itself."""

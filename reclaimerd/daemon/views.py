@@ -28,6 +28,8 @@ from reclaimerd.model.reading import known_or_none
 from reclaimerd.model.reset_run import ResetRun
 from reclaimerd.model.snapshot import DriverReading, DriverState, Snapshot
 
+_CLOSE = "reclaimctl breaker close --reason TEXT"
+
 
 def status_view(cycle: Cycle, facts: Mapping[str, object]) -> Json:
     """Return the host on one screen; `facts` are the service's own (pid, source, last pass, faults)."""
@@ -250,7 +252,9 @@ def _attention(cycle: Cycle, hold: str) -> list[str]:
     if state.record_fault:
         found.append(f"nothing can be put on record, so nothing is done: {state.record_fault}")
     if state.ledger.breaker is not None:
-        found.append(f"the breaker tripped ({state.ledger.breaker.reason}); a person must close it")
+        found.append(
+            f"the breaker tripped ({state.ledger.breaker.reason}); a person looks and closes it: {_CLOSE}"
+        )
     if hold:
         found.append(f"{hold} stops every act by rule")
     found += [
@@ -258,7 +262,7 @@ def _attention(cycle: Cycle, hold: str) -> list[str]:
         for left in state.ledger.untouchable
     ]
     found += [
-        f"no reset of {one.gpu} any more: {one.reason}; a person looks at it, then reclaimctl breaker close"
+        f"no reset of {one.gpu} any more: {one.reason}; a person looks, then: {_CLOSE} --gpu {one.gpu}"
         for one in state.ledger.gpu_breakers
     ]
     if state.snapshot is not None and state.snapshot.driver.state in (

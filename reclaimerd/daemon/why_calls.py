@@ -39,10 +39,14 @@ _HIDDEN: Json = {"text": "", "mend": ""}
 
 @dataclass(slots=True)
 class WhyDesk:
-    """Answers one question after the other, so that none makes the reading of incidents wait."""
+    """Answers one question after the other, so that none makes the reading of incidents wait.
+
+    Owners' have a turn of their own: theirs, be they ever so many, never stand before an operator's.
+    """
 
     service: Service
     _reader: Reader = field(init=False, default_factory=Reader)
+    _owners_reader: Reader = field(init=False, default_factory=Reader)
     _turns: Buckets = field(init=False)
 
     def __post_init__(self) -> None:
@@ -65,7 +69,8 @@ class WhyDesk:
                 if index is not None:
                     index.close()
 
-        found = await self._reader.read(read, "reading the record")
+        reader = self._owners_reader if owner else self._reader
+        found = await reader.read(read, "reading the record")
         told = found | {"chain": "broken" if found["faults"] else "not_checked", "only_uid": asked.uid}
         return Answer(200, as_owner_reads(told) if owner else told)
 

@@ -26,6 +26,7 @@ from reclaimerd.daemon.reset_book import ResetJoints
 from reclaimerd.daemon.reset_gates import ResetGates
 from reclaimerd.daemon.this_host import host_name
 from reclaimerd.daemon.writing import read_start_ticks
+from reclaimerd.host.node_name import node_name
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import Policy
 from reclaimerd.model.snapshot import Snapshot
@@ -77,7 +78,7 @@ def build_executor(parts: HandParts, looker: LastLooker, plan_drain: Callable[[S
 def kube_access(parts: HandParts) -> KubeAccess:
     """Return as whom the cluster is asked by the policy in force, about this node."""
     cluster, simulate = parts.policy().cluster, parts.paths.simulate
-    node = cluster.node or host_name().strip().lower()  # as the kubelet makes it
+    node = node_name(cluster.node)
     credentials = cluster.credentials
     if simulate is not None:  # a simulated host must never touch a real node by this machine's account
         credentials = f"{simulate}/root{credentials}" if credentials.startswith("/") else ""

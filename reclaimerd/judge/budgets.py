@@ -47,7 +47,8 @@ def spends_of(permit: Permit, incident: Incident, context: GateContext) -> tuple
     if step.stage is Stage.RESET:
         gpus = dict.fromkeys(peer for uuid in step.target.gpus for peer in reset_gpus(uuid, context))
         return tuple(Spend(SpendKind.RESET, uuid, wall, permit.dry_run) for uuid in gpus)
-    counted = by_rule or (incident.subject is Subject.NODE and not permit.dry_run)
+    by_us = step.actor.kind is not ActorKind.OPERATOR  # a rule, or the watch over the driver
+    counted = by_us or (incident.subject is Subject.NODE and not permit.dry_run)
     if step.stage is Stage.DRAIN and counted and not may_join(context.ledger.drain):
         causes = (Spend(SpendKind.CAUSE, key, wall, permit.dry_run) for key in causes_of(incident))
         return (Spend(SpendKind.DRAIN, step.incident, wall, permit.dry_run), *causes)

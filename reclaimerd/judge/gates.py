@@ -160,7 +160,7 @@ def _stop_reasons(
     # A warning that nothing follows is no act; one that announces an act must not, while none can follow.
     tripped = None if incident.plan.only_warns else _breaker_text(step, context, first=first)
     if tripped:
-        mend = "a person looks at it and closes it: reclaimctl breaker close"
+        mend = "a person looks at it and closes it: reclaimctl breaker close --reason TEXT"
         reasons.append(Reason(ReasonKind.BREAKER, f"the breaker is open: {tripped}", mend))
     return tuple(reasons)
 

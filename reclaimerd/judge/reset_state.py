@@ -138,7 +138,7 @@ def ledger_reasons(uuid: GpuUuid, context: GateContext) -> tuple[Reason, ...]:
         for mark in ledger.untouchable
         if uuid in mark.gpus and mark.boot_id == context.snapshot.boot_id
     ]
-    mend = f"a person looks at the GPU and closes it: reclaimctl breaker close --gpu {uuid}"
+    mend = f"a person looks at the GPU and closes it: reclaimctl breaker close --reason TEXT --gpu {uuid}"
     reasons += [
         Reason(ReasonKind.BREAKER, f"the breaker of {uuid} is open: {breaker.reason}", mend, gpu=uuid)
         for breaker in ledger.gpu_breakers

@@ -5,13 +5,13 @@ named): a cache that lags could show a pod that exists as gone.
 """
 
 import re
-import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from reclaimerd.errors import ReclaimerdError
 from reclaimerd.host.kube_client import ClusterAccess, opened_cluster
+from reclaimerd.host.node_name import node_name
 from reclaimerd.host.owner_text import SPREADING_KEYS
 from reclaimerd.model.allocation import PodState
 
@@ -30,11 +30,8 @@ _MIRROR = "kubernetes.io/config.mirror"
 
 
 def this_node(given: str) -> str:
-    """Return the node's name: the given one, else as the kubelet makes it of the host's name.
-
-    Raises ReclaimerdError for a host's name that no node can have.
-    """
-    name = given or socket.gethostname().strip().lower()
+    """Return the node's name (`node_name`). Raises ReclaimerdError for one that no node can have."""
+    name = node_name(given)
     if _NODE.fullmatch(name) is None:
         raise ReclaimerdError(f"{name!a} is no node's name", _NODE_MEND)
     return name

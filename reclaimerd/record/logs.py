@@ -10,9 +10,11 @@ import json
 import os
 import queue
 import re
+import socket
 import sys
 import threading
 from collections.abc import Callable, MutableMapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -32,12 +34,18 @@ _PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
 class LineQueue:
     """Writes lines to one descriptor from its own thread; drops them, counted, when it falls behind."""
 
-    __slots__ = ("_dropped", "_fd", "_lines", "_lock", "_report", "_thread")
+    __slots__ = ("_dropped", "_fd", "_lines", "_lock", "_reopen", "_report", "_thread")
 
     def __init__(
-        self, descriptor: int, report: Callable[[int], str], most_waiting: int = _MOST_WAITING
+        self,
+        descriptor: int,
+        report: Callable[[int], str],
+        most_waiting: int = _MOST_WAITING,
+        *,
+        reopen: Callable[[], socket.socket | None] | None = None,
     ) -> None:
         self._fd = descriptor
+        self._reopen = reopen
         self._report = report
         self._lines: queue.Queue[str | None] = queue.Queue(most_waiting)
         self._dropped = 0
@@ -75,14 +83,28 @@ class LineQueue:
                 self._write(self._report(dropped))
 
     def _write(self, line: str) -> None:
-        """Write one line whole."""
+        """Write one line whole, after a failure once more to a reader that came in the old one's place."""
         left = memoryview(line.encode("ascii", "backslashreplace") + b"\n")
-        try:
-            while left:
-                left = left[os.write(self._fd, left) :]
-        except OSError:
-            # Nobody is left to tell: the log itself is what failed. Records are in the audit log.
-            return
+        # Nobody is left to tell: the log itself is what failed. Records are in the audit log.
+        with suppress(OSError):
+            try:
+                self._write_all(left)
+            except OSError:  # of the socket alone, whose every write is whole or not at all
+                if self._reopened():
+                    self._write_all(left)
+
+    def _write_all(self, left: memoryview) -> None:
+        while left:
+            left = left[os.write(self._fd, left) :]
+
+    def _reopened(self) -> bool:
+        """Put a new end in the place of one whose reader went away; tell whether there is one."""
+        end = None if self._reopen is None else self._reopen()
+        if end is None:
+            return False
+        with end:
+            os.dup2(end.fileno(), self._fd, inheritable=False)
+        return True
 
 
 def journal_attached(stream: TextIO) -> bool:
@@ -107,6 +129,8 @@ def configure(stream: TextIO = sys.stderr, *, journal: bool, at: Path = SOCKET) 
     lines = LineQueue(
         stream.fileno() if native is None else native.detach(),  # open as long as the process is
         lambda count: render(None, "warning", {"event": "log_lines_dropped", "count": count}),
+        # Journald's socket made anew (a restart of its socket unit): without this, silence until our end.
+        reopen=None if native is None else lambda: connected(at),
     )
     processors: list[Processor] = [structlog.contextvars.merge_contextvars]
     if not journal:

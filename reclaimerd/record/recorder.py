@@ -2,7 +2,8 @@
 
 The order is the promise: store first, then audit (fsynced), then the anchor. `commit` returns only
 when all three are durable; otherwise it raises, and no act may follow. The store keeps a change's records
-until the log has them, so that a death between the two loses none. It decides on no act.
+until the log has them, so that a death between the two loses none; what a failed commit left there is taken
+back before the next one. It decides on no act.
 """
 
 import asyncio
@@ -43,6 +44,13 @@ class RecorderLimits:
     mono: Callable[[], float] = field(default=time.monotonic)
 
 
+@dataclass(slots=True)
+class _Turn:
+    """One commit, and whether who asked was told that it failed: the loop says so, the thread reads it."""
+
+    failed: bool = False
+
+
 class Recorder:
     """One writer thread; implements `model.ports.RecorderPort`.
 
@@ -54,6 +62,7 @@ class Recorder:
         "_full",
         "_head",
         "_jobs",
+        "_last_saved",
         "_late",
         "_limits",
         "_opened",
@@ -73,6 +82,7 @@ class Recorder:
         self._head: Head | None = None
         self._unsaid: tuple[Unsaid, ...] = ()
         self._late: tuple[int, ...] = ()
+        self._last_saved = _Turn()
         self._overdue: Future[Any] | None = None
         # A daemon thread: one that hangs on a dead disk must not keep the process from ending.
         self._thread = threading.Thread(target=self._serve, name="recorder", daemon=True)
@@ -91,11 +101,14 @@ class Recorder:
 
         Raises RecordError when it could not or not within the limit, CorruptStoreError when the store
         turned out to be damaged. After a time-out the batch may still become durable late; a batch
-        that was still waiting for its turn never will. `fault()` says so until a commit succeeds.
+        that was still waiting for its turn never will. `fault()` says so until a commit succeeds. The next
+        commit takes out of the store what this one left there; the log keeps what it has.
         """
+        turn = _Turn()
         try:
-            await self.off_loop(lambda: self._commit(batch), "a commit")
+            await self.off_loop(lambda: self._commit(batch, turn), "a commit")
         except ReclaimerdError as error:
+            turn.failed = True
             self._fault = str(error)
             self._full = isinstance(error, NoSpaceError)
             raise
@@ -217,16 +230,10 @@ class Recorder:
             raise RecordError("record: store and audit are not open", "load() comes first")
         return self._opened
 
-    def _commit(self, batch: Batch) -> None:
+    def _commit(self, batch: Batch, turn: _Turn) -> None:
         """Write store, audit and anchor in this order; an operator's batch may give up the reserve for it."""
         opened = self._ready()
         use_reserve = is_operators(batch)
-        if not use_reserve and batch != Batch() and opened.audit.reserve_is_spent(self._limits.mono()):
-            # The room that is left was kept for operators: rules must not live on it.
-            raise NoSpaceError(
-                "audit: the disk was full and the reserve is spent on an operator's act",
-                "free some: four times the reserve must be free before acts by rule go on",
-            )
 
         def write(work: Callable[[], T]) -> T:
             try:
@@ -236,10 +243,20 @@ class Recorder:
                     raise
                 return work()
 
+        if self._last_saved.failed:  # nobody but the store knows of it, and a start would go on with it
+            write(opened.store.take_back)
+            self._last_saved = _Turn()
+        if not use_reserve and batch != Batch() and opened.audit.reserve_is_spent(self._limits.mono()):
+            # The room that is left was kept for operators: rules must not live on it.
+            raise NoSpaceError(
+                "audit: the disk was full and the reserve is spent on an operator's act",
+                "free some: four times the reserve must be free before acts by rule go on",
+            )
         write(lambda: self._catch_up(opened, use_reserve=use_reserve))
         saved = [*self._late]
         if batch.incidents or batch.ledger is not None:
             saved.append(write(lambda: opened.store.save(batch.incidents, batch.ledger, batch.entries)))
+            self._last_saved = turn
         if batch.entries:
             wall, mono = self._limits.wall(), self._limits.mono()
             append = opened.audit.append

@@ -27,6 +27,10 @@ class StorePort(Protocol):
         """Make incidents and ledger durable, and their records until the log has them: a batch's number."""
         ...
 
+    def take_back(self) -> None:
+        """Undo the last save, once; nothing where there was none."""
+        ...
+
     def anchor(self, head: Head, batches: Sequence[int] = ()) -> None:
         """Make the audit's head durable; it has the records of these batches."""
         ...

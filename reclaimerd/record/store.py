@@ -7,7 +7,7 @@ CorruptStoreError and is never taken as empty; only a store that is not there at
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,6 +28,7 @@ from reclaimerd.record.store_file import (
     migrate,
     refuse_untrusted,
 )
+from reclaimerd.record.store_undo import Replaced, put_back, read_replaced
 
 STORE_NAME = "store.sqlite"
 _MOST_ENDED = 2000
@@ -101,12 +102,13 @@ _ENTRY = Decoder(AuditEntry)
 class Store:
     """The open store. Every method raises RecordError or CorruptStoreError, never sqlite3's own."""
 
-    __slots__ = ("_connection", "_file", "_path")
+    __slots__ = ("_connection", "_file", "_path", "_replaced")
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
         self._path = path
         self._file = file_at(path)
+        self._replaced: Replaced | None = None
 
     @classmethod
     def open(cls, path: Path, *, read_only: bool = False) -> "Store":
@@ -208,19 +210,29 @@ class Store:
         this returns: a death before the log has them loses none. What is replaced takes its own with it.
         """
         rows = [(one.id, one.boot_id, one.ended, one.opened_at, to_json(one)) for one in incidents]
+        ids = [one.id for one in incidents]
         with self._transaction() as connection:
+            before = read_replaced(connection, ids, with_ledger=ledger is not None)
             connection.executemany("INSERT OR REPLACE INTO incidents VALUES (?, ?, ?, ?, ?)", rows)
             if any(one.ended for one in incidents):
                 connection.execute(_FORGET_OLDEST, (_MOST_ENDED,))
             if ledger is not None:
                 connection.execute("INSERT OR REPLACE INTO ledger VALUES (1, ?)", (to_json(ledger),))
-            replaced = [*(one.id for one in incidents), *([""] if ledger is not None else [])]
+            replaced = [*ids, *([""] if ledger is not None else [])]
             connection.executemany("DELETE FROM unsaid WHERE incident = ?", [(one,) for one in replaced])
             newest = connection.execute("SELECT COALESCE(MAX(batch), 0) FROM unsaid").fetchone()
             batch = int(newest[0]) + 1
             kept = [(batch, entry.incident or "", to_json(entry)) for entry in entries]
             connection.executemany("INSERT INTO unsaid (batch, incident, doc) VALUES (?, ?, ?)", kept)
+        self._replaced = replace(before, batch=batch)
         return batch
+
+    def take_back(self) -> None:
+        """Undo the last save: what it replaced stands again, and its records are not kept; once."""
+        if self._replaced is not None:
+            with self._transaction() as connection:
+                put_back(connection, self._replaced)
+            self._replaced = None
 
     def anchor(self, head: Head, batches: Sequence[int] = ()) -> None:
         """Make the audit log's head durable; it has the records of these batches now."""

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from reclaimerd import __version__
 from reclaimerd.model.audit_record import AuditEntry, RecordKind, RuleTally, Tally
 from reclaimerd.model.policy import AuditSettings
 from reclaimerd.model.step import ReasonKind
@@ -33,7 +34,7 @@ def a_gpu(index: int, used: int | None, **more: Any) -> dict[str, Any]:
         "uuid": UUIDS[index],
         "index": index,
         "name": "NVIDIA H200 NVL",
-        "pci": f"00000000:{index + 6:02}:00.0",
+        "pci": f"0000:{index + 6:02}:00.0",
     }
     figures = {
         "used_bytes": used,
@@ -71,8 +72,9 @@ AN_INCIDENT = {
     "gpus": list(UUIDS),
     "dry_run": False,
 }
+CLOSE = "reclaimctl breaker close --reason TEXT"
 STATUS: dict[str, Any] = {
-    "version": "0.1.0",
+    "version": __version__,
     "pid": 812,
     "mode": "enforce",
     "dry_run": False,
@@ -80,6 +82,7 @@ STATUS: dict[str, Any] = {
     "source": "daemon",
     "policy": "/etc/reclaimerd/reclaimerd.toml",
     "rules": 2,
+    "enforcing": 1,
     "driver": DRIVER,
     "paused": {"by": "root", "reason": "upgrade", "since": NOW - 90.0, "until": NOW + 7110.0},
     "suspended": [],
@@ -87,8 +90,20 @@ STATUS: dict[str, Any] = {
     "breaker": {"reason": "3 workloads in one pass", "since": NOW - 40.0},
     "settling_seconds_left": 12.0,
     "record_fault": "",
-    "attention": ["the breaker has tripped: 3 workloads in one pass; `reclaimctl breaker close` closes it"],
+    "attention": [
+        f"the breaker tripped (3 workloads in one pass); a person looks and closes it: {CLOSE}",
+        "/run/reclaimerd/HOLD stops every act by rule",
+    ],
     "budget": {"workloads_left_today": 3, "resets_left_today": 2, "drains_left_today": 1},
+    "last_act": {
+        "at": NOW - 4,
+        "stage": "sigterm",
+        "outcome": "sent",
+        "incident": "inc-6a1b2c3d-0f1e2d",
+        "pid": 4242,
+        "gpus": list(UUIDS),
+        "actor": "rule over-cap",
+    },
     "gpus": [
         a_gpu(0, 48 * GIB),
         a_gpu(1, None, note="MIG mode: it is watched and never reset, and nobody is idle"),

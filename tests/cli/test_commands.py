@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from reclaimerd import __version__
 from reclaimerd.cli import texts
 from reclaimerd.cli.http_socket import Json
 from reclaimerd.cli.main import reclaimctl as group
@@ -25,7 +26,7 @@ UUID = "GPU-11111111-2222-3333-4444-555555555555"
 OTHER = "GPU-11111111-9999-3333-4444-555555555555"
 DRIVER = {"state": "responsive", "text": "responsive", "since_seconds": 3, "version": "595.1", "evidence": ""}
 STATUS: dict[str, Any] = {
-    "version": "0.1.0",
+    "version": __version__,
     "pid": 812,
     "mode": "enforce",
     "dry_run": False,
@@ -497,9 +498,9 @@ def test_exit_codes_are_documented(capsys: pytest.CaptureFixture[str]) -> None:
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     """The version is the package's, in words and in JSON."""
     assert run(["version"]) == 0
-    assert capsys.readouterr().out == "reclaimctl 0.1.0\n"
+    assert capsys.readouterr().out == f"reclaimctl {__version__}\n"
     assert run(["version", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"version": "0.1.0"}
+    assert json.loads(capsys.readouterr().out) == {"version": __version__}
 
 
 def test_release_driver_sends_its_time_and_says_until_when(

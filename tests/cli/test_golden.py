@@ -5,6 +5,7 @@ through the real command line. The screens stand in `tests/cli/golden/`. After a
 `RECLAIMERD_GOLDEN=write pytest tests/cli/test_golden.py` writes them anew; a person reviews the difference.
 """
 
+import contextlib
 import os
 import pty
 import re
@@ -17,15 +18,22 @@ from pathlib import Path
 import pytest
 
 from reclaimerd import __version__
+from reclaimerd.cli import doctor_run
+from reclaimerd.cli.doctor_words import Finding
 from reclaimerd.cli.main import run
 from reclaimerd.cli.tables import columns_of
-from tests.cli.canned import Answer, canned, command, environment
-from tests.cli.golden_scene import ANSWERS, CALLS, NOW, write_log, write_policy
+from tests.cli import golden_hands, golden_scene
+from tests.cli.canned import canned, command, environment
+from tests.cli.golden_hands import AT_TERMINAL, FOUND, SERVERS, SHARED, TYPED
+from tests.cli.golden_scene import NOW, write_log, write_policy
 
 GOLDEN = Path(__file__).with_name("golden")
+CALLS = golden_scene.CALLS | golden_hands.CALLS
 WRITES = os.environ.get("RECLAIMERD_GOLDEN") == "write"
 FREE = re.compile(r"^(ATTENTION|driver|policy|note|  |reclaimctl|[a-z ]+:|GPU GPU|\d{4}-)|: ")
 """Sentences: they are one line each, and the terminal breaks them."""
+FITS = {"doctor", "help", "top once"}
+"""Screens of which no line is wider than the terminal."""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +42,10 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     folder = tmp_path_factory.mktemp("golden")
     write_log(folder / "log")
     write_policy(folder / "policy.toml")
-    with canned(folder / "s", {name: Answer(body) for name, body in ANSWERS.items()}):
+    with contextlib.ExitStack() as servers:
+        servers.enter_context(canned(folder / "s", SHARED))
+        for name, own in SERVERS.items():
+            servers.enter_context(canned(folder / socket_name(name), SHARED | own))
         yield [
             "--socket",
             str(folder / "s"),
@@ -57,18 +68,31 @@ def compare(name: str, text: str) -> None:
 def steady(text: str, scene: list[str]) -> str:
     """Return the output without what differs from run to run: the places of this run's files."""
     folder = str(Path(scene[1]).parent)
-    return text.replace(folder, "/run/golden").replace(f"reclaimctl {__version__}", "reclaimctl VERSION")
+    steadied = text.replace(folder, "/run/golden")
+    return re.sub(rf"\b(reclaimctl|reclaimerd) {re.escape(__version__)}", r"\1 VERSION", steadied)
 
 
 def called(name: str, scene: list[str]) -> list[str]:
     """Return the words of one call, with the options of this run."""
-    words = [word.replace("{folder}", str(Path(scene[1]).parent)) for word in CALLS[name]]
-    return [*scene, *words]
+    folder = Path(scene[1]).parent
+    words = [word.replace("{folder}", str(folder)) for word in (CALLS | AT_TERMINAL)[name]]
+    own = ["--socket", str(folder / socket_name(name))] if name in SERVERS else []
+    return [*scene, *own, *words]
+
+
+def socket_name(call: str) -> str:
+    """Return the name of the socket where a call has answers of its own."""
+    return "s-" + call.replace(" ", "-")
 
 
 @pytest.fixture(autouse=True)
 def _same_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stop the clock, at one place on earth."""
+    """Stop the clock, at one place on earth, on a host where `doctor` finds a bit of everything."""
+
+    async def examined(*_where: object) -> tuple[Finding, ...]:
+        return FOUND
+
+    monkeypatch.setattr(doctor_run, "examine", examined)
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.delenv("NO_COLOR", raising=False)
     time.tzset()
@@ -92,6 +116,8 @@ def test_a_screen_as_text(
     assert "\x1b" not in text
     for line in table_lines(text):
         assert columns_of(line) <= columns, line
+    if name in FITS:
+        assert max(map(columns_of, text.splitlines())) <= columns
     compare(f"{name.replace(' ', '-')}.{columns}.txt", text)
 
 
@@ -132,7 +158,7 @@ def on_terminal(scene: list[str], name: str, **variables: str) -> str:
         stderr=follower,
     )
     os.close(follower)
-    said = b""
+    said, answers = b"", [TYPED[name]] if name in TYPED else []
     while True:
         try:
             more = os.read(leader, 65536)
@@ -141,6 +167,8 @@ def on_terminal(scene: list[str], name: str, **variables: str) -> str:
         if not more:
             break
         said += more
+        if answers and said.endswith(b"[y/N]: "):
+            os.write(leader, answers.pop(0).encode())
     os.close(leader)
     child.wait(30)
     return steady(said.decode().replace("\r\n", "\n"), scene)
@@ -162,6 +190,21 @@ def test_colour_on_a_terminal_and_without_it(scene: list[str]) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("columns", [80, 200])
+@pytest.mark.parametrize("name", sorted(AT_TERMINAL))
+def test_what_a_person_at_the_terminal_is_told_and_asked(scene: list[str], name: str, columns: int) -> None:
+    """The list, the question, what was answered, and what came of it, in their order."""
+    shown = on_terminal(scene, name, NO_COLOR="1", COLUMNS=str(columns))
+    if name == "completion hint":
+        *script, hint = shown.splitlines(keepends=True)
+        assert script
+        shown = hint
+    for line in table_lines(shown):
+        assert columns_of(line) <= columns, line
+    compare(f"{name.replace(' ', '-')}.{columns}.txt", shown)
+
+
+@pytest.mark.process
 @pytest.mark.parametrize("locale", [{"LC_ALL": "C"}, {"LC_ALL": "POSIX"}, {"LANG": "C"}, {}], ids=str)
 def test_the_c_locale_gets_ascii(scene: list[str], locale: Mapping[str, str]) -> None:
     """Names that ASCII can't say are escapes, the ellipsis is three dots, and rows fit all the same."""
@@ -179,5 +222,7 @@ def test_the_c_locale_gets_ascii(scene: list[str], locale: Mapping[str, str]) ->
 
 def test_golden_files_are_those_of_the_calls() -> None:
     """No file is left of a call that is gone."""
-    names = {f"{name.replace(' ', '-')}.{columns}.txt" for name in CALLS for columns in (80, 200)}
+    names = {
+        f"{name.replace(' ', '-')}.{columns}.txt" for name in CALLS | AT_TERMINAL for columns in (80, 200)
+    }
     assert {path.name for path in GOLDEN.glob("*.txt")} == names

@@ -74,6 +74,19 @@ def test_a_refusal_names_each_reason_with_its_mend(
     assert "paused: paused by ann; reclaimctl resume" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("outcome", "lines"), [("dry_run", 2), ("accepted", 1)])
+def test_only_a_dry_run_has_lines_below_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], outcome: str, lines: int
+) -> None:
+    """The request is shown as it would be written; no other text makes a line of its own."""
+    step = {"event": "step", "pid": 0, "stage": "drain", "outcome": outcome, "text": "file:\n{}\x1b[2J\n"}
+    answer = Answer(lines=(step, {"event": "result", "exit_code": 0, "targets": [], "drain": None}))
+    assert drain(tmp_path, answer, "--dry-run")[0] == 0
+    shown = capsys.readouterr().out
+    assert len(shown.splitlines()) == lines
+    assert "\x1b" not in shown
+
+
 def test_an_answer_without_its_end_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The request may stand: it says where to look."""
     answer = Answer(lines=({"event": "opened", "pid": 0, "text": "incident inc-2"},))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from reclaimerd import __version__
 from reclaimerd.cli.render import show
 from reclaimerd.cli.report import status_blocks
 from reclaimerd.cli.status_text import last_act_line
@@ -22,7 +23,7 @@ ACT: dict[str, Any] = {
     "end": "",
 }
 BUSY: dict[str, Any] = {
-    "version": "0.1.0",
+    "version": __version__,
     "pid": 812,
     "mode": "enforce",
     "source": "daemon",

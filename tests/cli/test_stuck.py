@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from reclaimerd import __version__
 from reclaimerd.cli import perf_sample
 from reclaimerd.cli.evidence_text import stuck_blocks
 from reclaimerd.cli.main import run
@@ -34,7 +35,7 @@ SAMPLE = {
 }
 PAGE: dict[str, Any] = {
     "schema": 1,
-    "reclaimerd": "0.1.0",
+    "reclaimerd": __version__,
     "host": "node",
     "kernel": "6.18",
     "taken_at": 1700000000.0,

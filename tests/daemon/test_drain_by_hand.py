@@ -17,7 +17,7 @@ from reclaimerd.errors import ExitCode, ReclaimerdError
 from reclaimerd.judge.drain_steps import may_join
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.drain import DrainCode, DrainPhase
-from reclaimerd.model.drain_ports import NotAsked, SlotTaken, SlotWaits
+from reclaimerd.model.drain_ports import Asked, NotAsked, SlotTaken, SlotWaits
 from reclaimerd.model.ledger import Breaker, Ledger, Pause, Spend, SpendKind
 from reclaimerd.model.policy import Mode, Policy
 from tests.builders import WALL, a_busy_snapshot, a_process
@@ -166,6 +166,22 @@ def test_asked_twice_it_is_one_request() -> None:
     assert result["exit_code"] == ExitCode.REFUSED
     assert the_drain(rig).id in result["targets"][0]["text"]
     assert len(the_drain(rig).joined) == 1
+
+
+def test_while_one_is_taken_back_none_is_left_to_bind_later() -> None:
+    """A target keeps the old request for hours: the order is refused at once, and nothing comes of it."""
+    rig = a_calm_rig()
+    drain(rig)
+    rig.target.farewell = NotAsked("not now")
+    undrain(rig)
+    assert the_drain(rig).phase is DrainPhase.WITHDRAW
+    result = drain(rig, timeout_seconds=0)
+    assert result["exit_code"] == ExitCode.REFUSED
+    assert "is being taken back" in result["targets"][0]["text"]
+    assert rig.cycle.state.incidents == {}
+    rig.target.farewell = Asked("forgotten")
+    asyncio.run(rig.passes(6, step=700.0))
+    assert (rig.cycle.state.ledger.drain, len(rig.target.asked)) == (None, 1)
 
 
 def test_it_joins_a_request_of_incidents_and_costs_nothing_then() -> None:

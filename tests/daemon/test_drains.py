@@ -93,7 +93,8 @@ def test_an_answer_is_told_once_and_the_request_stands() -> None:
     assert ends(rig) == ["handed_over to scheduler"]
     assert the_drain(rig).phase is DrainPhase.STANDS
     assert len(rig.target.asked) == 1
-    assert "`reclaimctl undrain` takes it back" in attention_text(the_drain(rig))
+    drain = the_drain(rig)
+    assert f"`reclaimctl undrain --incident {drain.id}` takes it back" in attention_text(drain)
 
 
 @pytest.mark.parametrize(

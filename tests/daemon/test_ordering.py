@@ -308,6 +308,19 @@ def test_a_tree_s_order_is_taken_when_only_a_child_holds() -> None:
     assert list(rig.executor.sent) == [child.ref, root.ref]
 
 
+def test_the_expected_user_binds_all_that_goes_along() -> None:
+    """A child of another user goes with its tree: the order is refused, and nobody is signalled."""
+    root, child = a_process(100), a_process(101, start=2, ppid=100, uids=(4321,) * 4)
+    snapshot = replace(a_busy_snapshot(child), processes={100: root, 101: child})
+    for scope, refused in ((Scope.TREE, True), (Scope.PROCESS, False)):
+        rig = a_rig(snapshot if refused else a_busy_snapshot(root), NO_RULE)
+        ticket = rig.order(100, scope=scope, expect_uid=root.uids[0])
+        asyncio.run(rig.passes())
+        assert (ticket.exit_code is ExitCode.REFUSED) is refused
+        assert ("pid 101 belongs to uid 4321" in ticket.text) is refused
+        assert (rig.executor.permits == []) is refused
+
+
 def test_a_rule_that_only_observes_does_not_hold_up_one_that_enforces() -> None:
     """The first opens an incident that may do nothing; when the other comes due it makes way, on record."""
     watching = a_rule(name="watching", mode=Mode.OBSERVE)

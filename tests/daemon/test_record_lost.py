@@ -5,16 +5,22 @@ import errno
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from reclaimerd.daemon.entries import of_host
 from reclaimerd.daemon.views import status_view
+from reclaimerd.errors import RecordError
+from reclaimerd.model.audit_record import RecordKind
+from reclaimerd.model.identity import IncidentId
+from reclaimerd.model.incident import Incident, Outcome, OutcomeKind
 from reclaimerd.model.policy import AuditSettings
+from reclaimerd.model.step import Permit
 from reclaimerd.record import audit as audit_module
-from reclaimerd.record.audit_read import verify
+from reclaimerd.record.audit_read import read_records, verify
 from reclaimerd.record.opening import Places, open_records
 from reclaimerd.record.recorder import Recorder
 from tests.builders import BOOT, a_busy_snapshot, a_process
@@ -104,3 +110,66 @@ def test_no_record_no_act_and_status_says_why_and_it_recovers(tmp_path: Path, lo
     found = verify(places.log, None)
     assert found.records >= 3
     assert found.faults == ()
+
+
+def test_what_could_not_be_recorded_leaves_nothing_for_the_next_start(tmp_path: Path) -> None:
+    """Each pass opens the incident anew while nothing can be recorded: a start finds the last one alone."""
+    places = Places(tmp_path / "state", tmp_path / "log", BOOT, AuditSettings())
+
+    async def story() -> tuple[set[IncidentId], set[IncidentId]]:
+        recorder = Recorder(lambda: open_records(places))
+        await recorder.load()
+        rig = a_rig(a_busy_snapshot(a_process(100)), EASY, recorder=recorder)
+        with failing(errno.EIO):
+            await rig.passes(3)
+        await rig.passes(1)
+        known = set(rig.cycle.state.incidents)
+        await recorder.close()
+        again = Recorder(lambda: open_records(places))
+        stored = await again.load()
+        await again.close()
+        return known, {one.id for one in stored.open_incidents}
+
+    known, found = asyncio.run(story())
+    assert len(known) == 1
+    assert found == known
+
+
+def test_an_outcome_that_is_owed_outlives_a_stop(tmp_path: Path) -> None:
+    """The signal was sent and the log broke: the end takes along what is owed, and the next start says it."""
+    places = Places(tmp_path / "state", tmp_path / "log", BOOT, AuditSettings())
+
+    async def story() -> Incident:
+        recorder = Recorder(lambda: open_records(places))
+        await recorder.load()
+        rig = a_rig(a_busy_snapshot(a_process(100)), EASY, recorder=recorder)
+        execute_all = rig.executor.execute_all
+        with pytest.MonkeyPatch.context() as patches:
+
+            async def break_after(_self: object, permits: Sequence[Permit]) -> list[Outcome]:
+                outcomes = await execute_all(permits)
+                patches.setattr(audit_module, "append_durably", _fails)
+                return list(outcomes)
+
+            patches.setattr(type(rig.executor), "execute_all", break_after)
+            await rig.passes(1)
+            assert rig.executor.sent
+            with suppress(RecordError):
+                await rig.cycle.write(None, (of_host(RecordKind.STOPPED, "asked to stop"),))
+        await recorder.close()
+        again = Recorder(lambda: open_records(places))
+        stored = await again.load()
+        await again.close()
+        (incident,) = stored.open_incidents
+        return incident
+
+    incident = asyncio.run(story())
+    (attempt,) = incident.attempts
+    assert attempt.outcome is not None
+    assert attempt.outcome.kind is OutcomeKind.SENT
+    outcomes = [one for one in read_records(places.log) if one["kind"] == "outcome"]
+    assert [one["attempt"] for one in outcomes] == [attempt.id]
+
+
+def _fails(_descriptor: int, _content: bytes) -> None:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))

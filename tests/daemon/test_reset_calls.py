@@ -93,7 +93,7 @@ def test_explain_names_each_reason_with_its_kind_pids_and_mend() -> None:
     reasons = {reason["kind"]: reason for reason in body["reasons"]}
     assert {"holders", "paused", "breaker", "budget"} <= set(reasons)
     assert reasons["holders"]["pids"] == [100]
-    assert reasons["breaker"]["mend"].endswith(f"reclaimctl breaker close --gpu {GPU_A}")
+    assert reasons["breaker"]["mend"].endswith(f"reclaimctl breaker close --reason TEXT --gpu {GPU_A}")
     assert all(reason["mend"] for reason in body["reasons"])
 
 

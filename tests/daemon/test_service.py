@@ -203,13 +203,22 @@ def make(
     *,
     foreground: bool = False,
     stored: Stored | None = None,
+    lost: int = 0,
 ) -> Story:
-    """Return a service with real time for the passes and a note of each message to the manager."""
+    """Return a service with real time for the passes and a note of each message to the manager.
+
+    It has no room for the first `lost` of them.
+    """
     rig = a_rig(a_snapshot() if snapshot is None else snapshot, QUIET)
     rig.cycle.joints = replace(rig.cycle.joints, clock=time.monotonic)
     engine = FakeEngine(rig.cycle, FakeMemory(), Choice(foreground=foreground), stored=stored or Stored())
     told: list[tuple[str, ...]] = []
-    monkeypatch.setattr(service_module, "notify", lambda *fields: told.append(fields))
+
+    def notify(*fields: str) -> bool:
+        told.append(fields)
+        return len(told) > lost
+
+    monkeypatch.setattr(service_module, "notify", notify)
     service = Service(cast("Engine", engine), Pacing(time.monotonic), wall=lambda: WALL)
     return Story(rig, engine, service, told)
 
@@ -243,6 +252,13 @@ def test_ready_is_said_once_with_the_first_pass_s_status(monkeypatch: pytest.Mon
     asyncio.run(story.running(lambda: until(lambda: len(story.told) >= 3)))
     assert story.told[0] == ("READY=1", "WATCHDOG=1", "STATUS=enforce: 1 GPUs, 0 holders, 0 incidents")
     assert all(fields[0] == "WATCHDOG=1" for fields in story.told[1:])
+
+
+def test_ready_is_said_again_until_the_manager_took_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A word that got lost would end a daemon that works, when its time to start is over."""
+    story = make(monkeypatch, lost=2)
+    asyncio.run(story.running(lambda: until(lambda: len(story.told) >= 4)))
+    assert [fields[0] for fields in story.told[:4]] == ["READY=1", "READY=1", "READY=1", "WATCHDOG=1"]
 
 
 def test_an_unsuitable_host_ends_the_start_and_is_never_ready(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,17 @@
 
 import asyncio
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reclaimerd.daemon import why_calls
 from reclaimerd.daemon.access import Caller, Role
+from reclaimerd.record.audit_index import AuditIndex
+from reclaimerd.record.why_found import Asked, read_why
 from tests.daemon.test_api import MEMBER, NOBODY, ROOT, Story, a_story
 from tests.docs.test_openapi import DOCUMENT, call_at, schema_of
 from tests.record.review_rig import stories
@@ -86,6 +90,34 @@ def test_who_asks_too_often_waits(folder: Path) -> None:
     story = a_story(folder=folder)
     assert [ask(story, owner(1001), pid="101")[0] for _ in range(6)] == [200] * 5 + [429]
     assert ask(story, owner(1002), pid="101")[0] == 200
+
+
+def test_owners_questions_never_hold_up_an_operator(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An owner's reading hangs on a long log, more of theirs wait behind it; the operator's is answered."""
+    story, go_on, begun = a_story(folder=folder), threading.Event(), threading.Event()
+
+    def slow_for_owners(directory: Path, asked: Asked, index: AuditIndex | None) -> dict[str, Any]:
+        if asked.uid is not None:
+            begun.set()
+            go_on.wait(30)
+        return read_why(directory, asked, index)
+
+    monkeypatch.setattr(why_calls, "read_why", slow_for_owners)
+
+    async def run() -> int:
+        theirs = [story.call("GET", "/v1/why", owner(1001), {"pid": "101"}) for _ in range(3)]
+        waiting = asyncio.gather(*theirs)
+        await asyncio.to_thread(begun.wait, 30)
+        try:
+            async with asyncio.timeout(20):
+                answer = await story.call("GET", "/v1/why", ROOT, {"pid": "101"})
+            assert not waiting.done()
+        finally:
+            go_on.set()
+            await waiting
+        return answer.status
+
+    assert asyncio.run(run()) == 200
 
 
 def test_without_a_log_nothing_is_on_record(tmp_path: Path) -> None:

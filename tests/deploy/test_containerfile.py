@@ -40,6 +40,12 @@ def test_it_leaves_no_lists_and_no_package_behind() -> None:
     assert "/var/lib/apt/lists/*" in run
 
 
+def test_it_knows_the_authorities_that_sign_certificates() -> None:
+    """A webhook's receiver is judged by them; the image has none, and what is recommended stays away."""
+    (run,) = [words for name, words in instructions() if name == "RUN"]
+    assert "ca-certificates" in run.split()
+
+
 def exec_form(words: str) -> list[str]:
     """Return the exec form's words."""
     return [word.strip().strip('"') for word in words.strip("[]").split(",")]

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from reclaimerd.config.load import load
+from reclaimerd.host.node_name import NODE_VARIABLE
 from tests.rigs.kube_apiserver import REAL_CLUSTER, ApiServer, kube_apiserver
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
@@ -97,10 +98,36 @@ def test_it_is_no_holder_itself() -> None:
     """No GPU is given to it, by the runtime or by the scheduler; it has the host's pids."""
     spec = pod()
     (container,) = spec["containers"]
-    environment = {one["name"]: one["value"] for one in container["env"]}
+    environment = {one["name"]: one.get("value") for one in container["env"]}
     assert environment["NVIDIA_VISIBLE_DEVICES"] == "void"
     assert not any("gpu" in name for kind in container["resources"].values() for name in kind)
     assert (spec["hostPID"], spec["tolerations"]) == (True, [{"operator": "Exists"}])
+
+
+def test_it_knows_its_node_by_the_clusters_own_name() -> None:
+    """The variable that is read is the one that the manifest fills."""
+    (container,) = pod()["containers"]
+    told = {one["name"]: one["valueFrom"] for one in container["env"] if "valueFrom" in one}
+    assert told == {NODE_VARIABLE: {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+
+
+def test_a_policy_with_faults_stops_at_the_first_node() -> None:
+    """A pod that ends at once is never ready for a minute, and the next node waits for that."""
+    (daemon_set,) = objects("daemonset.yaml")
+    spec = daemon_set["spec"]
+    assert spec["minReadySeconds"] >= 60
+    assert spec["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": 1}
+    (container,) = pod()["containers"]
+    assert container["readinessProbe"]["httpGet"] == container["livenessProbe"]["httpGet"]
+
+
+def test_where_it_writes_there_is_room() -> None:
+    """Its root is read-only: state, log, socket and what is unpacked aside have mounts of their own."""
+    (container,) = pod()["containers"]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    mounts = {one["mountPath"]: one for one in container["volumeMounts"]}
+    for path in ("/var/lib/reclaimerd", "/var/log/reclaimerd", "/run/reclaimerd", "/tmp"):
+        assert not mounts[path].get("readOnly", False)
 
 
 def test_its_account_is_the_one_with_the_rights() -> None:

@@ -107,6 +107,14 @@ def test_the_changelog_has_this_version() -> None:
     assert __version__ in found
 
 
+@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "tutorial.md"], ids=lambda path: path.name)
+def test_samples_show_this_version(page: Path) -> None:
+    """What a page shows as printed has the version that is printed; `make docs` writes it."""
+    shown = re.findall(r"^ *reclaim(?:erd|ctl) (\d+\.\d+\.\d+)\b", text_of(page), re.MULTILINE)
+    assert shown
+    assert set(shown) == {__version__}, "run `make docs`"
+
+
 def test_decisions_are_numbered_without_a_gap() -> None:
     """Decision records have numbers from 0001 on, and the three parts."""
     pages = sorted((DOCS / "adr").glob("*.md"))

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from reclaimerd.judge.budgets import spends_of
 from reclaimerd.judge.endings import drain_reason_of
 from reclaimerd.judge.gates import admit
 from reclaimerd.judge.steps import Wait, due_step
@@ -21,6 +22,7 @@ from reclaimerd.model.incident import (
     Subject,
 )
 from reclaimerd.model.kernel import Leaving, Plight, TaskCondition
+from reclaimerd.model.ledger import SpendKind
 from reclaimerd.model.policy import FaultDomain, ListedStage, Mode
 from reclaimerd.model.process import PF_EXITING
 from reclaimerd.model.snapshot import (
@@ -209,6 +211,22 @@ def test_the_watch_is_capped_by_the_global_mode(mode: Mode) -> None:
     else:
         assert isinstance(answer, Permit)
         assert answer.dry_run is (mode is Mode.DRY_RUN)
+
+
+def test_the_watch_s_drains_are_counted_as_the_rules_are() -> None:
+    """A driver that comes and goes empties the node as often a day as the budget says, and no more."""
+    incident = a_driver_incident()
+    reason = DrainReason(FaultDomain.DRIVER, "driver unresponsive for 900 s", DrainCode.DRIVER_UNRESPONSIVE)
+    context = a_context(policy=a_policy(), snapshot=a_silent_look(), drain_reason=reason)
+    step = a_step(incident, Stage.DRAIN, targets=())
+    permit = admit(step, incident, context)
+    assert isinstance(permit, Permit)
+    spends = spends_of(permit, incident, context) * context.policy.budgets.drains_per_day
+    assert {one.kind for one in spends} == {SpendKind.DRAIN}
+    spent = replace(context, ledger=replace(context.ledger, spends=spends))
+    answer = admit(step, incident, spent)
+    assert isinstance(answer, Refusal)
+    assert {one.kind for one in answer.reasons} == {ReasonKind.BUDGET}
 
 
 @pytest.mark.parametrize("stage", [Stage.SIGTERM, Stage.SIGKILL])

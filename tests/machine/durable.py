@@ -47,6 +47,14 @@ class BoundedStore:
         self.fuse.point("after a save")
         return batch
 
+    def take_back(self) -> None:
+        """Undo the last save, or die on either side of that."""
+        self.fuse.point("before a save is taken back")
+        _check(self.disk, use_reserve=False)
+        self.store.take_back()
+        self.oracle.mirror.take_back()
+        self.fuse.point("after a save is taken back")
+
     def anchor(self, head: Head, batches: Sequence[int] = ()) -> None:
         """Make the audit's head durable."""
         self.fuse.point("before an anchor")

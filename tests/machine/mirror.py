@@ -20,11 +20,18 @@ class Mirror:
     intents: dict[AttemptId, AuditEntry] = field(default_factory=dict)
     outcomes: set[AttemptId] = field(default_factory=set)
     kinds: dict[RecordKind, int] = field(default_factory=dict)
+    before: tuple[dict[IncidentId, Incident], Ledger] | None = None
 
     def save(self, incidents: Sequence[Incident], ledger: Ledger | None) -> None:
         """Take what the store has now."""
+        self.before = dict(self.incidents), self.ledger
         self.incidents |= {one.id: one for one in incidents}
         self.ledger = self.ledger if ledger is None else ledger
+
+    def take_back(self) -> None:
+        """Forget the last save, once."""
+        if self.before is not None:
+            (self.incidents, self.ledger), self.before = self.before, None
 
     def append(self, entry: AuditEntry) -> None:
         """Take one record that the audit has now."""

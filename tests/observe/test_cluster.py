@@ -290,6 +290,8 @@ def test_the_node_is_the_hosts_name_as_the_kubelet_makes_it(monkeypatch: pytest.
     """In small letters; what can be no node's name is refused before anybody is asked."""
     monkeypatch.setattr(socket, "gethostname", lambda: "GPU-1.Example\n")
     assert this_node("") == "gpu-1.example"
+    monkeypatch.setenv("RECLAIMERD_NODE_NAME", "ip-10-0-0-1.example")
+    assert this_node("") == "ip-10-0-0-1.example", "a pod is told by the cluster"
     assert this_node("other") == "other"
     for name in ("a,metadata.name=b", "a b", "-a", "a" * 300, "\x1b"):
         with pytest.raises(ReclaimerdError, match="is no node's name") as caught:

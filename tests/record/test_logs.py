@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,6 +77,59 @@ def test_the_journal_gets_fields(tmp_path: Path) -> None:
     ]
     assert fields[5:] == [f"RECLAIMERD_RUN_ID={'a' * (16 * 1024)}"]
     assert (tmp_path / "log").read_text() == ""
+
+
+def test_a_journal_that_comes_anew_is_found(tmp_path: Path) -> None:
+    """Its socket made again under the same path: the next entry goes there, and none goes elsewhere."""
+    with (tmp_path / "log").open("w") as stream:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as first:
+            first.bind(str(tmp_path / "s"))
+            first.settimeout(5)
+            lines = logs.configure(stream, journal=True, at=tmp_path / "s")
+            logs.event("before")
+            assert first.recv(1 << 16).startswith(b"MESSAGE=before\n")
+        (tmp_path / "s").unlink()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as second:
+            second.bind(str(tmp_path / "s"))
+            second.settimeout(5)
+            for name in ("after", "last"):
+                logs.event(name)
+                assert second.recv(1 << 16).startswith(f"MESSAGE={name}\n".encode())
+        lines.close()
+    assert (tmp_path / "log").read_text() == ""
+
+
+def test_a_journal_that_is_away_for_a_while_is_asked_again_with_each_line(tmp_path: Path) -> None:
+    """After the first refusal the kernel says "not connected", which is no reason to give up."""
+    asked = threading.Event()
+    back: list[socket.socket] = []
+
+    def reopened() -> socket.socket | None:
+        asked.set()
+        return back.pop() if back else None
+
+    def end() -> socket.socket:
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        made.connect(str(tmp_path / "s"))
+        return made
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as first:
+        first.bind(str(tmp_path / "s"))
+        native = end()
+    lines = logs.LineQueue(native.fileno(), str, reopen=reopened)
+    for _ in range(2):
+        asked.clear()
+        lines.put("lost")
+        assert asked.wait(30)
+    (tmp_path / "s").unlink()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as second:
+        second.bind(str(tmp_path / "s"))
+        second.settimeout(30)
+        back.append(end())
+        lines.put("found")
+        assert second.recv(100) == b"found\n"
+    lines.close()
+    native.close()
 
 
 @pytest.mark.parametrize("journal", [True, False])

@@ -60,6 +60,10 @@ class Journal:
         self.on_save()
         return 7
 
+    def take_back(self) -> None:
+        """Note it."""
+        self.calls.append("take_back")
+
     def anchor(self, head: Head, batches: Sequence[int] = ()) -> None:
         """Note it."""
         self.calls.append(f"anchor {head.seq}")

@@ -127,6 +127,9 @@ def test_it_starts_reloads_and_says_how_it_is(unit: Installed) -> None:
     assert unit.ctl("status")["mode"] == "observe"
     assert unit.main_pid == pid
     assert booted.show(UNIT, "ActiveState") == "active"
+    readers = int(booted.run("id", "-g", "reclaimerd").stdout)
+    for path in ("/var/log/reclaimerd", "/var/log/reclaimerd/audit.jsonl"):
+        assert unit.place(path).stat().st_gid == readers, f"systemd gave {path} to another group"
 
 
 def test_a_bad_policy_at_the_start_is_not_tried_again(unit: Installed) -> None:

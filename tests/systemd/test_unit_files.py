@@ -112,6 +112,7 @@ def test_what_can_not_be_had_says_why() -> None:
         "ProtectKernelLogs",
         "ProtectControlGroups",
         "PrivateNetwork",
+        "ProtectHostname",
     ):
         assert name in reasons
         assert not values_of(UNIT, name)
@@ -158,6 +159,8 @@ def test_the_unit_and_tmpfiles_agree_on_every_directory() -> None:
     assert modes == wanted
     assert {keys[f"{word}Directory"] for word in DIRECTORIES.values()} == {"reclaimerd"}
     assert modes["/var/lib/reclaimerd"] == "0700"
+    owners = {path: tuple(row[3:5]) for row in rows for path in [row[1]] if path != "/etc/reclaimerd"}
+    assert set(owners.values()) == {("root", keys["Group"])}, "systemd would change what tmpfiles made"
 
 
 def test_the_group_of_the_log_directory_is_made() -> None:
@@ -187,7 +190,14 @@ def test_the_unit_feeds_a_watchdog_and_reloads() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", [".ci/run", *(f"tools/{path.name}" for path in (ROOT / "tools").iterdir())])
+def shell_scripts() -> list[str]:
+    """Return what is run by a shell: all tools but those that Python's first line or name shows to be its."""
+    tools = [path for path in (ROOT / "tools").iterdir() if path.is_file() and path.suffix != ".py"]
+    firsts = {path: path.read_text(encoding="utf-8").partition("\n")[0] for path in tools}
+    return [".ci/run", *sorted(f"tools/{path.name}" for path in tools if "python" not in firsts[path])]
+
+
+@pytest.mark.parametrize("name", shell_scripts())
 def test_scripts_can_be_run_and_stop_at_the_first_error(name: str) -> None:
     """Each script is executable, strict, and well-formed bash."""
     script = ROOT / name
