@@ -5,6 +5,7 @@ touched.
 """
 
 import time
+from collections.abc import Iterator
 
 import click
 
@@ -34,10 +35,28 @@ class _Lines:
         if self._quiet or event.get("event") in ("accepted", "result"):
             return
         try:
-            say(event_line(event, "node"))
+            for line in _lines_of(event):
+                say(line)
         except OSError:
             self._quiet = True
             stop_printing()
+
+
+def _lines_of(event: Json) -> Iterator[str]:
+    """Yield an event's line; a dry run shows the file that would be written, line by line.
+
+    No other line end is taken for one: a reason or a name may hold it.
+    """
+    whole = event_line(event, "node")
+    before, _, rest = whole.rpartition("\n{\n")
+    written, closed, after = rest.partition("\n}")
+    if not before or not closed:
+        yield whole
+        return
+    yield before
+    yield from (f"    {line}" for line in ("{", *written.split("\n"), "}"))
+    if after.strip():
+        yield f"    {after.strip()}"
 
 
 @click.command()
@@ -48,10 +67,11 @@ class _Lines:
 @common_options
 @answers
 def drain(settings: Settings, reason: str, *, yes: bool, dry_run: bool, wait: bool) -> int:
-    """Ask whom the policy names that this node be drained, by hand; only `undrain` takes it back.
+    """Ask by hand that this node be drained: the scheduler, or whom the policy names; as shipped, a file.
 
-    One request a node: it joins one that stands. Fleet limit, day budget, pause and HOLD bind it, and where
-    the policy's mode is not enforce it is planned on record and nobody is asked.
+    Only `undrain` takes it back. One request a node: yours joins one that stands. Fleet limit, day budget,
+    pause and HOLD bind it, and where the policy's mode is not enforce it is planned on record and nobody is
+    asked.
     """
     if not dry_run:
         confirm(f"ask that this node be drained ({reason})", yes=yes)

@@ -46,8 +46,6 @@ TIMEOUT = "Limit of the whole (default: the grace and 60s)."
 SCOPE = "What one target takes with it: itself, its descendants, or its whole container, job or unit."
 DRY_RUN = "Say and record what would be done; send nothing."
 EXPECT_USER = "Refuse unless the process, and all that goes along with it, is this user's (name or uid)."
-    "Refuse unless the process, and all that --scope takes along, belongs to this user (name or uid)."
-)
 MAX_TARGETS = "Refuse more processes than this."
 TAKEOVER = "When the daemon is alive but silent: end it with SIGKILL, on record, and go on in the foreground."
 GPU = "GPU by UUID, by the beginning of its UUID, or by index."

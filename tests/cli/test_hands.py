@@ -74,12 +74,19 @@ def test_a_refusal_names_each_reason_with_its_mend(
     assert "paused: paused by ann; reclaimctl resume" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("outcome", "lines"), [("dry_run", 2), ("accepted", 1)])
-def test_only_a_dry_run_has_lines_below_its_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], outcome: str, lines: int
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ('by hand: fan\nfile: x:\n{\n  "a": 1\n}\nslurm: \x1b[2J', 5),
+        ("file:\n{}\x1b[2J\n", 1),
+        ("by hand: pid 7\n{\nno end", 1),
+    ],
+)
+def test_only_the_file_of_a_dry_run_has_lines_below_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, lines: int
 ) -> None:
-    """The request is shown as it would be written; no other text makes a line of its own."""
-    step = {"event": "step", "pid": 0, "stage": "drain", "outcome": outcome, "text": "file:\n{}\x1b[2J\n"}
+    """It is shown as it would be written; no other text makes a line or steers the terminal."""
+    step = {"event": "step", "pid": 0, "stage": "drain", "outcome": "dry_run", "text": text}
     answer = Answer(lines=(step, {"event": "result", "exit_code": 0, "targets": [], "drain": None}))
     assert drain(tmp_path, answer, "--dry-run")[0] == 0
     shown = capsys.readouterr().out
@@ -114,6 +121,7 @@ def test_at_a_terminal_a_person_is_asked(
         return said
 
     monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setattr(click, "confirm", answered)
     code, asked = drain(tmp_path, a_result(0, REQUEST))
     assert (code, len(asked)) == ((0, 1) if said else (3, 0))

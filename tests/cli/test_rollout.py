@@ -230,6 +230,7 @@ def test_a_person_is_asked(
         return answer
 
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setattr(click, "confirm", confirm)
     code = places.call("rules", "mode", "over-cap", "enforce", "--write")
     assert asked == [f'change {places.policy}:7 to mode = "enforce"?']
