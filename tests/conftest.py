@@ -34,7 +34,13 @@ FIGURES = pytest.StashKey[list[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin a run without figures."""
+    """Begin a run without figures, on a screen that nobody named.
+
+    readline, which pytest loads, puts COLUMNS and LINES into the environment of children, so of the workers
+    that run several files at once.
+    """
+    for name in ("COLUMNS", "LINES", "NO_COLOR"):
+        os.environ.pop(name, None)
     config.stash[FIGURES] = []
 
 

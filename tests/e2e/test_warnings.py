@@ -69,7 +69,7 @@ def test_the_owner_is_warned_and_sigterm_follows_after_the_time() -> None:
         assert f"says: Your process {pid} holds" in json.dumps(intents)
         (term,) = outcomes(rig, pid, "sigterm")
         assert moment(term) - moment(warned) >= WAIT_SECONDS
-        assert signals_in(signals)[0] == "SIGTERM"
+        assert signals_in(signals).count("SIGTERM") == 1  # a SIGCONT comes with it, and may be noted first
         assert rig.verify_audit().code == 0
 
 
@@ -112,7 +112,7 @@ def test_a_hook_warns_where_there_is_no_terminal(tmp_path: Path) -> None:
         rig.start_daemon()
         pid, signals = rig.recorder("signals", *OWNED, "--label", "secret-word")
         rig.wait_record("incident_ended", pid=pid, seconds=PATIENCE_SECONDS)
-        assert signals_in(signals)[0] == "SIGTERM"
+        assert signals_in(signals).count("SIGTERM") == 1  # a SIGCONT comes with it, and may be noted first
     said = json.loads((tmp_path / "said").read_text())
     assert (said["schema"], said["pid"], said["uid"], said["seconds"]) == (1, pid, OWNER, WAIT_SECONDS)
     assert "secret-word" not in str(said)

@@ -21,7 +21,7 @@ HOST = "/srv/simulated"
 UNIT = "reclaimerd.service"
 SOCKET_UNIT = "reclaimerd.socket"
 STAGE = str(Path(__file__).with_name("stage.py"))
-PROBE = str(Path(__file__).with_name("sandbox_probe.py"))
+PROBE = Path(__file__).with_name("sandbox_probe.py")
 CALL = """
 import socket
 with socket.socket(socket.AF_UNIX) as channel:
@@ -91,6 +91,15 @@ class Installed:
     def place(self, path: str) -> Path:
         """Return a path of the machine as we see it."""
         return self.machine.root / path.lstrip("/")
+
+    def program(self, source: Path) -> str:
+        """Return where a program of the tests lies inside: the unit sees nothing of /tmp, /home and /root."""
+        inside = Path("/srv/programs") / source.name
+        self.place(str(inside.parent)).mkdir(mode=0o755, exist_ok=True)
+        place = self.place(str(inside))
+        place.write_bytes(source.read_bytes())
+        place.chmod(0o755)
+        return str(inside)
 
     def policy(self, *rules: Table, **tables: Table) -> None:
         """Write the policy that the unit reads."""
@@ -200,7 +209,7 @@ def probed(unit: Installed, more: str) -> dict[str, str]:
     unit.drop_in(
         "70-probe.conf",
         f"[Service]\nType=oneshot\nRestart=no\nWatchdogSec=0\nExecStart=\nExecStopPost=\n"
-        f"ExecStart=/opt/reclaimerd/bin/python -P {PROBE} {holder}\n{more}\n",
+        f"ExecStart=/opt/reclaimerd/bin/python -P {unit.program(PROBE)} {holder}\n{more}\n",
     )
     booted.systemctl("start", UNIT)
     return dict(json.loads(unit.place("/var/lib/reclaimerd/probe").read_text()))

@@ -33,7 +33,7 @@ from tests.systemd.nspawn import boot, missing_programs, python
 from tests.systemd.sandbox_probe import DENIED
 
 HERE = Path(__file__).parent
-BLOCKED = str(HERE / "blocked_daemon.py")
+BLOCKED = HERE / "blocked_daemon.py"
 LACKING = missing_programs() or ("" if shutil.which("dpkg-deb") else "not installed: dpkg-deb")
 HOLDER = "[Service]\nUser=nobody\nExecStart=/bin/sleep infinity\n"
 STOP_SECONDS = 5.0
@@ -168,7 +168,7 @@ def test_killed_in_mid_ladder_the_same_incident_goes_on(unit: Installed, stage: 
 def test_a_loop_that_is_blocked_is_ended_by_the_watchdog(unit: Installed) -> None:
     """The loop's thread sleeps: no ping comes, systemd aborts it, and the next one works."""
     booted = unit.machine
-    unit.simulate(f"/opt/reclaimerd/bin/python -P {BLOCKED}", "WatchdogSec=10s\nLimitCORE=0")
+    unit.simulate(f"/opt/reclaimerd/bin/python -P {unit.program(BLOCKED)}", "WatchdogSec=10s\nLimitCORE=0")
     booted.systemctl("start", UNIT)
     before = unit.main_pid
     for _ in range(2):
@@ -212,7 +212,7 @@ def test_the_sandbox_denies_what_it_says_and_nothing_else(unit: Installed) -> No
     assert {name: why for name, why in found.items() if why} == DENIED
     assert len(found) > len(DENIED) + 10
     holder = unit.machine.show("holder.service", "MainPID")
-    words = ("systemd-run", "--quiet", "--wait", "--collect", *python(PROBE, holder))
+    words = ("systemd-run", "--quiet", "--wait", "--collect", *python(unit.program(PROBE), holder))
     assert unit.machine.run(*words).returncode == 0
     free = dict(json.loads(unit.place("/var/lib/reclaimerd/probe").read_text()))
     assert {name for name, why in free.items() if why} <= {
