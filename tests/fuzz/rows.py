@@ -196,6 +196,7 @@ ROWS = (
 
 NO_PARSERS = {
     "reclaimerd.host.kube_credentials.read_credentials": "opens a file by its name",
+    "reclaimerd.host.node_name.node_name": "is given a word of the policy",
     "reclaimerd.observe.open_processes.open_process": "is given a folder and a pid",
     "reclaimerd.observe.peers.cgroup_root": "is given one of the kernel's own words",
     "reclaimerd.observe.peers.read_members": "is given a path",
