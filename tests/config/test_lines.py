@@ -152,6 +152,7 @@ def _paths(tree: object, base: KeyPath = ()) -> Iterator[KeyPath]:
         yield from _paths(inner, (*base, part))
 
 
+@pytest.mark.slow
 @settings(database=None, deadline=None, max_examples=300)
 @given(_DOCUMENTS, st.data())
 def test_each_key_of_any_document_has_its_line(document: dict[str, Any], choose: st.DataObject) -> None:

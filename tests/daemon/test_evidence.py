@@ -206,6 +206,7 @@ def test_kernel_lines_near_the_time_are_kept_and_older_ones_only_about_this_proc
     assert [line.at for line in near(lines, look)] == [100.0, 9_990.0]
 
 
+@pytest.mark.slow
 def test_a_page_is_cut_to_its_size_by_whole_tasks_and_lines_and_says_so() -> None:
     """Hundreds of deep stacks do not make a report that nobody can attach."""
     deep = " ".join(f"function_with_a_rather_long_name_{number}/nvidia" for number in range(60))

@@ -18,7 +18,7 @@ from tests.e2e.rig import GPU_A, GPU_B, TWO_GPUS, Rig, is_alive, rule, signals_i
 from tests.rigs.raw_fuse import why_unavailable
 from tests.rigs.simulated import GIB, wait_until
 
-pytestmark = [pytest.mark.process, pytest.mark.root]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.root]
 needs_fuse = pytest.mark.skipif(why_unavailable() != "", reason=f"raw FUSE: {why_unavailable()}")
 LONG = {"driver_alarm": "2s", "driver_drain_after": "4s"}
 QUICK = rule(grace="300ms", sigkill="300ms")

@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.rig import GPU_A, Rig, is_alive, rule, signals_in, simulated_host
 from tests.rigs.simulated import wait_until
 
-pytestmark = [pytest.mark.process]
+pytestmark = [pytest.mark.slow, pytest.mark.process]
 
 PATIENT = rule(**{"for": "600s"}, readings=500)
 """It holds, and does not come due within a test."""

@@ -15,7 +15,7 @@ import pytest
 from tests.e2e import others
 from tests.e2e.rig import GPU_A, Ran, is_alive, rule, signals_in, simulated_host
 
-pytestmark = [pytest.mark.process, pytest.mark.root]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.root]
 CTL = ("-m", "reclaimerd.cli.main")
 
 

@@ -16,6 +16,8 @@ from tests.e2e.rig import GPU_A, GPU_B, Json, Rig, Table, rule, simulated_host
 from tests.e2e.test_drain import a_program, told
 from tests.rigs.simulated import wait_until
 
+pytestmark = pytest.mark.slow
+
 WHY = "fan broken"
 
 

@@ -23,7 +23,7 @@ from tests.e2e.rig import GPU_A, Rig, rule, simulated_host
 from tests.rigs.simulated import wait_until
 from tests.rigs.web_receiver import Receiver, receiving
 
-pytestmark = [pytest.mark.process]
+pytestmark = [pytest.mark.slow, pytest.mark.process]
 
 Call = tuple[str, ...]
 CALLS: dict[str, tuple[Call, ...]] = {

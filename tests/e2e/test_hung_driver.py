@@ -18,6 +18,7 @@ from tests.rigs.raw_fuse import why_unavailable
 from tests.rigs.simulated import state_of, wait_until
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.process,
     pytest.mark.root,
     pytest.mark.skipif(why_unavailable() != "", reason=f"raw FUSE: {why_unavailable()}"),

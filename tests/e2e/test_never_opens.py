@@ -17,6 +17,8 @@ from tests.e2e.rig import GPU_B, is_alive, rule, simulated_host
 from tests.rigs import strace
 from tests.rigs.simulated import wait_until
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "reclaimerd"
 ROOMS = ("daemon", "observe", "act", "record", "host", "judge")

@@ -11,7 +11,7 @@ from tests.e2e.reset_rig import reset_host
 from tests.e2e.rig import GPU_A, Rig, is_alive, rule, signals_in, simulated_host
 from tests.rigs.simulated import wait_until
 
-pytestmark = [pytest.mark.process]
+pytestmark = [pytest.mark.slow, pytest.mark.process]
 REFUSED, ATTENTION = 3, 10
 
 

@@ -17,7 +17,7 @@ from tests.e2e.reset_rig import DCGM, ResetRig, intervals_in, mostly_slow, reset
 from tests.e2e.rig import GPU_A, GPU_B, is_alive
 from tests.rigs.simulated import GIB, wait_until
 
-pytestmark = [pytest.mark.process]
+pytestmark = [pytest.mark.slow, pytest.mark.process]
 FAST_CLIENT = Path(__file__).with_name("fast_client.py")
 PERMITTED, REFUSED = 0, 3
 WHOLE = ["prepare", "fence", "stop_clients", "look_again", "reset", "verify", "restore"]

@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.rig import Rig, is_alive, rule, signals_in, simulated_host
 from tests.rigs.simulated import wait_until
 
-pytestmark = [pytest.mark.process]
+pytestmark = [pytest.mark.slow, pytest.mark.process]
 TRIES = 8
 
 

@@ -12,7 +12,7 @@ from tests.e2e.cgroups import cgroup, container, moved
 from tests.e2e.rig import GPU_B, Rig, is_alive, rule, signals_in, simulated_host
 from tests.rigs.simulated import wait_until
 
-pytestmark = [pytest.mark.process, pytest.mark.root]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.root]
 _STUBBORN = """
 import os, signal
 signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -10,7 +10,7 @@ from tests.e2e.rig import GPU_A, GPU_B, Table, is_alive, signals_in
 from tests.rigs.kubelet import Container, gpu
 from tests.rigs.simulated import wait_until
 
-pytestmark = [pytest.mark.process, pytest.mark.root]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.root]
 
 
 def test_the_thief_goes_and_its_neighbour_with_the_gpu_stays() -> None:

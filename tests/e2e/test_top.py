@@ -17,6 +17,7 @@ from tests.rigs.simulated import wait_until
 from tests.rigs.tmux import TMUX, Terminal, a_terminal
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.process,
     pytest.mark.skipif(TMUX is None, reason="tmux is not installed"),
 ]

@@ -15,6 +15,7 @@ from tests.e2e.policies import Table
 from tests.e2e.rig import Json, Rig, is_alive, moment, rule, signals_in, simulated_host
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.process,
     pytest.mark.root,
     pytest.mark.skipif(os.geteuid() != 0, reason="a terminal is given away by root alone"),

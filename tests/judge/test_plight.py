@@ -173,6 +173,7 @@ def test_one_thread_that_stays_is_stuck_although_others_come_and_go() -> None:
     assert "task 101" in watch.plights[0].evidence[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "leaving"), [(0, Leaving.STUCK_BLOCKED), (1, Leaving.PROGRESSING), (5, Leaving.PROGRESSING)]
 )
@@ -186,6 +187,7 @@ def test_tasks_that_leave_beyond_the_bound_are_a_release(step: int, leaving: Lea
     assert f"left: {1000 - step * 69} tasks" in watch.plights[0].evidence[-1]
 
 
+@pytest.mark.slow
 def test_300_of_1000_tasks_that_go_between_two_looks_begin_the_patience_anew() -> None:
     """A single fall beyond the bound is a release of that moment; after it the patience runs again."""
     watch = Watch()
@@ -427,6 +429,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(steps, st.integers(30, 60), st.text(max_size=15))
 def test_an_exit_that_releases_in_time_is_never_called_stuck(

@@ -451,6 +451,7 @@ def on_both(look: Snapshot, *, sm: int | None = None, node: bool = True, listed:
     return replace(look, gpus=(*look.gpus, a_gpu(GPU_B, processes=rows)), holders=(*look.holders, holder))
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_no_history_with_a_hole_ever_holds(data: st.DataObject) -> None:
     """Wherever in the window one figure is missing or nobody looked: neither idle nor leak holds."""
@@ -470,6 +471,7 @@ def test_no_history_with_a_hole_ever_holds(data: st.DataObject) -> None:
         assert all(watching.see(look).verdicts[0].ruling is not Ruling.RECLAIM for look in past)
 
 
+@pytest.mark.slow
 @given(st.integers(-5_000, 1_000_000), st.sampled_from([0.5, 1.5, 3.0]))
 def test_the_time_of_day_changes_nothing(shift: int, rate: float) -> None:
     """The same history at another time has the same answers, look by look."""
