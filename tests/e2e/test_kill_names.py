@@ -22,7 +22,7 @@ from tests.daemon.test_roles_real import NAMES, UID
 from tests.e2e.cgroups import cgroup, container, moved
 from tests.e2e.rig import GPU_A, GPU_B, Rig, is_alive, rule, signals_in, simulated_host
 from tests.e2e.test_names import pod_container
-from tests.e2e.test_races import OWN_PIDS, _stranger
+from tests.e2e.test_races import a_stranger, let_the_stranger_live
 from tests.rigs.other_user import as_user
 from tests.rigs.records import CONTAINERD, DOCKER, containerd_config, docker_config, write_record
 from tests.rigs.simulated import wait_until
@@ -141,15 +141,7 @@ def test_an_owner_s_list_holds_others_and_only_their_own_go(tmp_path: Path) -> N
 
 def test_whoever_has_the_pid_by_the_answer_is_not_who_was_shown() -> None:
     """In a PID namespace: the pid is used again while the question stands; exit 6, the stranger lives."""
-    ran = subprocess.run(
-        [*OWN_PIDS, sys.executable, "-m", "tests.e2e.test_kill_names"],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stdout.splitlines()[-1] == "the stranger lives", ran.stdout + ran.stderr
+    let_the_stranger_live("tests.e2e.test_kill_names")
 
 
 def _reuse() -> None:
@@ -166,7 +158,7 @@ def _reuse() -> None:
             assert str(pid).encode() in screen, screen
             os.kill(pid, signal.SIGKILL)
             wait_until(lambda: not Path(f"/proc/{pid}").exists(), "it is reaped")
-            stranger = _stranger(rig, pid)
+            stranger = a_stranger(rig, pid)
             os.write(leader, b"y\n")
             screen = _until(leader, b"there is no process")
             assert child.wait(BOUND_SECONDS) == 6, screen

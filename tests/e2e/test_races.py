@@ -19,6 +19,19 @@ TRIES = 6
 OWN_PIDS = ("/usr/bin/unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 
 
+def let_the_stranger_live(module: str) -> None:
+    """Run a module as the first of a PID namespace, where pids can be used again; it says how it ended."""
+    ran = subprocess.run(
+        [*OWN_PIDS, sys.executable, "-m", module],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.splitlines()[-1] == "the stranger lives", ran.stdout + ran.stderr
+
+
 def frozen_before_the_act(rig: Rig, name: str) -> int | None:
     """Freeze the daemon at its intent about a fresh target; return the pid, None if it was too late."""
     pid, path = rig.recorder(name)
@@ -50,15 +63,7 @@ def test_a_target_that_ends_between_look_and_signal_is_already_gone() -> None:
 @pytest.mark.root
 def test_a_stranger_with_the_target_s_pid_lives() -> None:
     """In a PID namespace: the pid is used again between intent and signal; the stranger gets nothing."""
-    ran = subprocess.run(
-        [*OWN_PIDS, sys.executable, "-m", "tests.e2e.test_races"],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stdout.splitlines()[-1] == "the stranger lives", ran.stdout + ran.stderr
+    let_the_stranger_live("tests.e2e.test_races")
 
 
 def _reuse() -> None:
@@ -72,7 +77,7 @@ def _reuse() -> None:
                 continue
             os.kill(pid, signal.SIGKILL)
             wait_until(lambda gone=pid: not Path(f"/proc/{gone}").exists(), "it is reaped")  # type: ignore[misc]  # a lambda's default has no type
-            stranger = _stranger(rig, pid)
+            stranger = a_stranger(rig, pid)
             rig.daemons[-1].send(signal.SIGCONT)
             outcome = rig.wait_record("outcome", pid=pid)
             assert outcome["outcome"]["kind"] in ("identity_changed", "already_gone"), outcome
@@ -86,7 +91,7 @@ def _reuse() -> None:
         raise AssertionError("never frozen in time")
 
 
-def _stranger(rig: Rig, pid: int) -> int:
+def a_stranger(rig: Rig, pid: int) -> int:
     """Start a recording workload, small and under the cap, that has exactly this pid."""
     time.sleep(0.02)  # the start time of a process has 10 ms: the stranger's must be another
     for _ in range(200):
