@@ -24,6 +24,7 @@ from reclaimerd.daemon.metrics_door import metrics_answer
 from reclaimerd.daemon.owner_calls import Owners, TooManyOrdersError
 from reclaimerd.daemon.past import read_incident, read_incidents
 from reclaimerd.daemon.pause_calls import pause_call, resume_call
+from reclaimerd.daemon.process_calls import process_call
 from reclaimerd.daemon.redaction import redacted
 from reclaimerd.daemon.release_calls import release_call
 from reclaimerd.daemon.reloading import Reload, reload_call
@@ -37,8 +38,6 @@ from reclaimerd.daemon.views import process_view, ps_view, status_view
 from reclaimerd.daemon.why_calls import WhyDesk
 from reclaimerd.errors import ExitCode, ReclaimerdError
 
-LOOK_SECONDS = 12.0
-"""A fresh look: `answer_within` once for each worker, and a margin."""
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
@@ -125,16 +124,7 @@ class Api:
         return Answer(200, ps_view(self._service.cycle))
 
     async def _process(self, call: Call, _caller: Caller) -> Answer:
-        text = call.path.rpartition("/")[2]
-        if not _NUMBER.fullmatch(text):
-            return refusal(400, f"{text[:64]!r} is no pid", "give a number", ExitCode.USAGE)
-        view = process_view(self._service.cycle, int(text))
-        if view is None:
-            await self._service.look(pids=(int(text),), seconds=LOOK_SECONDS)
-            view = process_view(self._service.cycle, int(text))
-        if view is None:
-            return refusal(404, f"there is no process {text}", exit_code=ExitCode.NO_TARGET)
-        return Answer(200, view)
+        return await process_call(self._service, call, process_view)
 
     async def _evidence(self, call: Call, _caller: Caller) -> Answer:
         text = call.path.rpartition("/")[2]

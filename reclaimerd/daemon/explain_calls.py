@@ -3,7 +3,6 @@
 They read the last look and change nothing: an incident that is made here is asked about and dropped.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -11,11 +10,12 @@ from reclaimerd.daemon.cycle import Cycle
 from reclaimerd.daemon.http_server import Answer, Call, refusal
 from reclaimerd.daemon.opening import Moment, rule_incident, target_of
 from reclaimerd.daemon.ordering import members_of
+from reclaimerd.daemon.process_calls import LOOK_SECONDS, process_call
 from reclaimerd.daemon.recorded_look import recorded
 from reclaimerd.daemon.resets import in_flight
 from reclaimerd.daemon.rows import Json, how_seen, note_on, process_row, reason_row
 from reclaimerd.daemon.service import Service
-from reclaimerd.daemon.views import driver_view, incident_row
+from reclaimerd.daemon.views import incident_row
 from reclaimerd.errors import ExitCode
 from reclaimerd.judge.evaluate import Evaluation
 from reclaimerd.judge.explaining import (
@@ -34,27 +34,16 @@ from reclaimerd.model.incident import ActorKind, Incident
 from reclaimerd.model.policy import RuleAction
 from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.reading import known_or_none
-from reclaimerd.model.snapshot import DriverState, Snapshot
+from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.step import Permit, Refusal
 from reclaimerd.model.verdict import Verdict
 
-LOOK_SECONDS = 12.0
-"""A fresh look: `answer_within` once for each worker, and a margin."""
-_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 _SHOWN = ("uids", "comm", "command", "state_text", "workload", "age_seconds")
 
 
 async def explain_process(service: Service, call: Call) -> Answer:
     """Return what every rule makes of one process now, and what the gates would say."""
-    text = call.path.rpartition("/")[2]
-    if not _NUMBER.fullmatch(text):
-        return refusal(400, f"{text[:64]!r} is no pid", "give a number", ExitCode.USAGE)
-    pid, cycle = int(text), service.cycle
-    view = process_explained(cycle, pid)
-    if view is None:
-        await service.look(pids=(pid,), seconds=LOOK_SECONDS)
-        view = process_explained(cycle, pid)
-    return _nothing_to_explain(cycle, pid) if view is None else Answer(200, view)
+    return await process_call(service, call, process_explained)
 
 
 async def snapshot_call(service: Service) -> Answer:
@@ -130,21 +119,6 @@ def process_explained(cycle: Cycle, pid: int) -> Json | None:
 
 def _first_about(incidents: Iterable[Incident], ref: ProcessRef) -> Incident | None:
     return next((one for one in incidents if ref in one.processes), None)
-
-
-def _nothing_to_explain(cycle: Cycle, pid: int) -> Answer:
-    snapshot = cycle.state.snapshot
-    incidents = cycle.state.incidents.values()
-    about = next((one for one in incidents if any(ref.pid == pid for ref in one.processes)), None)
-    mend = "see reclaimctl ps" if about is None else f"see reclaimctl incidents show {about.id}"
-    text = f"there is no process {pid}"
-    if snapshot is not None and pid in snapshot.unreadable:
-        text = f"pid {pid} can't be read: {snapshot.unreadable[pid]}"
-    elif snapshot is not None and pid in snapshot.processes:
-        text = f"pid {pid} holds no GPU that can be seen"
-        if snapshot.driver.state is not DriverState.RESPONSIVE:
-            text += f"; {driver_view(snapshot.driver, snapshot.at)['text']}"
-    return refusal(404, text, mend, ExitCode.NO_TARGET)
 
 
 def _holdings(about: _About) -> list[Json]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from reclaimerd.daemon.http_server import Answer
 from reclaimerd.daemon.recorded_look import look_of
 from reclaimerd.model.fault import FaultClass, StandingXid
 from reclaimerd.model.identity import AttemptId
@@ -52,6 +53,16 @@ def explained(told: Story, pid: str = "100", passes: int = 1) -> tuple[int, dict
     async def ask() -> tuple[int, dict[str, Any]]:
         await told.rig.passes(passes)
         return await asked(told, pid)
+
+    return asyncio.run(ask())
+
+
+def after_a_pass(told: Story, path: str) -> Answer:
+    """Make a pass, then ask for this path."""
+
+    async def ask() -> Answer:
+        await told.rig.passes(1)
+        return await told.call("GET", path, MEMBER)
 
     return asyncio.run(ask())
 
@@ -267,12 +278,23 @@ def test_who_holds_nothing_while_the_driver_is_silent_is_told_that_too() -> None
     assert body["error"] == "pid 7 holds no GPU that can be seen; driver unresponsive (no answer)"
 
 
-def test_one_that_could_not_be_read_and_holds_nothing_says_why() -> None:
-    """Unreadable is not "no process"."""
-    look = replace(a_busy_snapshot(), unreadable={7: "its reads hang"})
-    status, body = explained(story(look=look), "7")
-    assert (status, body["exit_code"]) == (404, 6)
-    assert "pid 7 can't be read: its reads hang" in body["error"]
+@pytest.mark.parametrize("path", ["/v1/explain/pid/7", "/v1/processes/7"])
+def test_one_that_could_not_be_read_says_why(path: str) -> None:
+    """Unreadable is not "no process", and a script must not take it for one that is gone."""
+    told = story(look=replace(a_busy_snapshot(), unreadable={7: "its reads hang"}))
+    answer = after_a_pass(told, path)
+    assert (answer.status, answer.body["exit_code"]) == (409, 3)
+    assert answer.body["error"] == "pid 7 can't be read: its reads hang"
+
+
+@pytest.mark.parametrize("path", ["/v1/explain/pid/7", "/v1/processes/7"])
+def test_without_a_fresh_look_nobody_is_said_to_be_gone(path: str) -> None:
+    """The last look was of others: whether this one lives is not known."""
+    told = story()
+    told.desk.fresh = False
+    answer = after_a_pass(told, path)
+    assert (answer.status, answer.body["exit_code"]) == (409, 3)
+    assert answer.body["error"] == "no fresh look came within 12 s: whether there is a process 7 is not known"
 
 
 def test_one_whose_incident_is_open_names_it() -> None:
@@ -289,13 +311,13 @@ def test_one_whose_incident_is_open_names_it() -> None:
 
 
 def test_before_the_first_look_one_is_taken() -> None:
-    """And where none comes there is no such process."""
+    """And where none comes that is said."""
     told = story(observing())
     assert explained(told, passes=0)[0] == 200
     told = story(observing())
     told.desk.fresh = False
     status, body = explained(told, passes=0)
-    assert (status, body["exit_code"]) == (404, 6)
+    assert (status, body["exit_code"]) == (409, 3)
 
 
 @pytest.mark.parametrize("pid", ["x", "-1", "1e3"])

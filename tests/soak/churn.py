@@ -49,8 +49,8 @@ class Churn:
         self.come()
         for path in CALLS:
             self.rig.ask(path)
-        self.rig.ask(f"/v1/processes/{self.bystanders[-1][0]}")
-        self.rig.ask(f"/v1/explain/pid/{self.bystanders[-1][0]}")
+        for about in ("/v1/processes", "/v1/explain/pid"):
+            self.tell(f"{about}/{self.bystanders[-1][0]}")
         scrape(self.rig.socket)
         hang_up_in_mid_call(self.rig.socket)
         rarely: dict[int, Callable[[], None]] = {
@@ -103,10 +103,14 @@ class Churn:
         self.ran.append(self.rig.ctl("kill", "--pid", str(pid), "--grace", "500ms"))
 
     def lose_a_worker(self) -> None:
-        """Kill one of the daemon's workers; without the one that knows callers nobody is let in."""
+        """Kill one of the daemon's workers: until another is there nobody is let in, or nothing is read."""
         with suppress(ProcessLookupError):
             os.kill(self.chance.choice(children_of(self.daemon.pid)), signal.SIGKILL)
-        wait_until(lambda: lets_in(self.rig.socket), "callers are let in again", 30)
+        self.tell("/v1/status")
+
+    def tell(self, path: str) -> None:
+        """Wait until this is told: while a lost worker is replaced the daemon says that it can't."""
+        wait_until(lambda: answers(self.rig.socket, path), f"{path} is told", 30)
 
     def close(self) -> None:
         """Let go of the pidfds."""
@@ -114,9 +118,9 @@ class Churn:
             os.close(pidfd)
 
 
-def lets_in(path: Path) -> bool:
-    """Tell whether root is let in."""
-    reply = ask_daemon(path, Request("GET", "/v1/status"), None)
+def answers(path: Path, what: str) -> bool:
+    """Tell whether root is let in and is told what it asks for."""
+    reply = ask_daemon(path, Request("GET", what), None)
     return not isinstance(reply, NoAnswer) and reply.status == HTTPStatus.OK
 
 
