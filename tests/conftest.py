@@ -27,6 +27,8 @@ settings.load_profile("shared machine")
 
 MARK = "RECLAIMERD_TEST_SESSION"
 """In the environment of whatever this session starts, unless a test gives a child another one."""
+SLURM_SECONDS = 900
+"""For a test with a Slurm: it may have to wait for another file's, for a machine has one at a time."""
 PATIENCE_SECONDS = 5.0
 """A killed child may need a moment to be gone."""
 FIGURES = pytest.StashKey[list[str]]()
@@ -76,6 +78,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if os.geteuid() != 0 and item.get_closest_marker("root"):
             item.add_marker(needs_root)
+        if item.get_closest_marker("slurm") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLURM_SECONDS))
         if not Path("/dev/nvidiactl").exists() and item.get_closest_marker("gpu"):
             item.add_marker(needs_gpu)
 

@@ -35,7 +35,7 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Made]:
     """Give what makes a pod on each runtime, without one before."""
     with ExitStack() as stack:
         if request.param == "containerd":
-            real = stack.enter_context(containerd(tmp_path / "containerd"))
+            real = stack.enter_context(containerd())
             yield lambda pod: (real.socket, real.make(pod))
             return
         served = stack.enter_context(runtime(tmp_path / "ours"))

@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import tarfile
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -122,11 +123,20 @@ class Containerd:
 
 
 @contextmanager
-def containerd(folder: Path) -> Iterator[Containerd]:
-    """Run a containerd below a folder (made, root's alone); end it and all that it started."""
+def containerd() -> Iterator[Containerd]:
+    """Run a containerd below a folder of its own (root's alone); end it and all that it started."""
     if (why := why_unavailable()) or (programs := _cached()) is None:
         pytest.skip(why)
-    folder.mkdir(mode=0o750)
+    folder = Path(tempfile.mkdtemp(prefix="cd-"))  # short: its longest socket's path must fit in 107 bytes
+    try:
+        with _running(folder, programs) as running:
+            yield running
+    finally:
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def _running(folder: Path, programs: Path) -> Iterator[Containerd]:
     (folder / "config.toml").write_text(_CONFIG.format(folder=folder, image=_IMAGE))
     (folder / "runc").write_text(_RUNC.format(folder=folder))
     (folder / "runc").chmod(0o755)

@@ -3,6 +3,7 @@
 Own socket, key, ports and folders: another Slurm on the machine is not touched. Root only.
 """
 
+import fcntl
 import os
 import secrets
 import shutil
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from reclaimerd.observe.peers import cgroup_root
 from tests.rigs.simulated import wait_until
@@ -26,6 +28,8 @@ SINFO = "/usr/bin/sinfo"
 SLURMD = "/usr/sbin/slurmd"
 _DAEMONS = ("/usr/sbin/munged", "/usr/sbin/slurmctld", SLURMD, SCONTROL, SQUEUE, "/usr/bin/sbatch")
 _END_SECONDS = 10.0
+TURN_SECONDS = 600.0
+"""The longest file of tests with a Slurm takes less."""
 _NOBODYS_MAJOR = 240
 """For local and experimental use (the kernel's devices.txt): no driver of a GPU's."""
 _CONF = """
@@ -165,9 +169,11 @@ def slurm(gpus: int = 0, *, more_nodes: Sequence[str] = (), settings: str = "") 
     """Run one until the block is left; every job is cancelled then, and every daemon ended.
 
     Its GPUs are device nodes of its own (nobody drives them); gres.conf names the last one first. Further
-    nodes have a slurmd each, and no GPU; `settings` are more lines of slurm.conf.
+    nodes have a slurmd each, and no GPU; `settings` are more lines of slurm.conf. A machine has one at a
+    time: two would share the cgroups of their node's name, and the end of one would end the other's jobs.
     """
     with ExitStack() as stack:
+        stack.enter_context(_alone())
         folder = Path(tempfile.mkdtemp(prefix="slurm-"))
         stack.callback(shutil.rmtree, folder)
         nodes = (NODE, *more_nodes)
@@ -204,6 +210,22 @@ def slurm(gpus: int = 0, *, more_nodes: Sequence[str] = (), settings: str = "") 
         wait_until(lambda: _state(made) == "idle", "the node is idle", 60)
         stack.callback(made.cancel_all)
         yield made
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Hold the machine's one place for a Slurm, by a lock on slurmd's own file: nothing is left behind."""
+    with Path(SLURMD).open("rb") as program:
+        wait_until(lambda: _is_locked(program), "another test's Slurm ends", TURN_SECONDS)
+        yield
+
+
+def _is_locked(file: BinaryIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _write_files(folder: Path, gpus: int, more_nodes: Sequence[str], settings: str) -> None:
