@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from reclaimerd.observe.worker_link import CpuTime, Link, Pending
 
 EACH_SECONDS = 0.2
-FORGET_AFTER_SECONDS = 60.0
+FIRST_SECONDS, MOST_SECONDS = 5.0, 60.0
+"""How long a process is not asked again the first time; each further time twice as long, up to the most.
+
+A reader that waits for its own pages from a slow disk looks the same, and a target that is not read is not
+signalled: the first time may be no fault of the process.
+"""
+FORGET_AFTER_SECONDS = 600.0
 SEARCHES = frozenset({"scan", "kernel", "kernel_scan", "kernel_facts", "signs"})
 """Questions whose answer says which process it is at, and that can be asked again without that one."""
 _EXTENSIONS = 4
@@ -90,21 +96,30 @@ async def wait_for_answer(
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    until: float
+    seconds: float
+    why: str
+
+
 class Unanswered:
-    """Processes that made a worker hang: not asked again for a minute. Bounded: old ones go first."""
+    """Processes that made a worker hang, not asked again for a time that doubles when it happens again."""
 
     __slots__ = ("_clock", "_kept")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._kept: dict[int, tuple[float, str]] = {}
+        self._kept: dict[int, _Kept] = {}
 
     def note(self, pid: int, why: str) -> None:
         """Remember that looking at this process failed."""
-        self._kept[pid] = (self._clock() + FORGET_AFTER_SECONDS, why)
+        before = self._kept.get(pid)
+        seconds = FIRST_SECONDS if before is None else min(2 * before.seconds, MOST_SECONDS)
+        self._kept[pid] = _Kept(self._clock() + seconds, seconds, why)
 
     def current(self) -> dict[int, str]:
-        """Return those that are not asked now, each with why; forgets the others."""
+        """Return those that are not asked now, each with why; forgets who made nobody hang for long."""
         now = self._clock()
-        self._kept = {pid: kept for pid, kept in self._kept.items() if now < kept[0]}
-        return {pid: why for pid, (_, why) in self._kept.items()}
+        self._kept = {pid: one for pid, one in self._kept.items() if now < one.until + FORGET_AFTER_SECONDS}
+        return {pid: one.why for pid, one in self._kept.items() if now < one.until}

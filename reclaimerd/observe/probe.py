@@ -167,7 +167,7 @@ class Probe:
     async def ask_each(self, pids: Sequence[int], whole: Iterable[int] = ()) -> dict[int, LookAnswer]:
         """Return a look at each process, or why there is none; role procfs.
 
-        One that makes the worker hang costs 200 ms and a new worker, is unreadable for a minute, and
+        One that makes the worker hang costs 200 ms and a new worker, is unreadable for a while, and
         the others are looked at all the same. The whole takes at most `answer_within`.
         """
         until = self._clock() + self._limits.answer_within_seconds
