@@ -6,6 +6,7 @@ from typing import Any
 
 from reclaimerd.judge.gate_context import GateContext
 from reclaimerd.judge.protections import Ours
+from reclaimerd.judge.subjects import JudgeContext
 from reclaimerd.model.identity import DeviceNumber, FileIdentity, GpuUuid, IncidentId, ProcessRef
 from reclaimerd.model.incident import Actor, ActorKind, Incident, Plan, Stage, Target
 from reclaimerd.model.ledger import Ledger
@@ -257,6 +258,7 @@ def a_step(incident: Incident | None = None, stage: Stage = Stage.SIGTERM, **ove
 
 
 OURS = Ours(pid=900, ancestors=frozenset({1, 800}), workers=frozenset({901, 902}))
+JUDGE = JudgeContext(OURS, lambda pattern, text: pattern in text, {"alice": 1000})
 
 
 def a_context(**overrides: Any) -> GateContext:
@@ -268,7 +270,7 @@ def a_context(**overrides: Any) -> GateContext:
         now=MONO,
         wall=WALL,
         started_mono=MONO - 3600.0,
-        ours=OURS,
+        judge=JUDGE,
     )
     return replace(context, **overrides)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.draft import Draft
 from reclaimerd.daemon.drain_request import request_of
-from reclaimerd.daemon.drains import is_drain, is_leaving, under_way, with_request
+from reclaimerd.daemon.drains import is_drain, under_way, with_request
 from reclaimerd.daemon.opening import Moment, new_attempt_id
 from reclaimerd.daemon.resets import is_reset, run_of
 from reclaimerd.judge.budgets import breaker_trip, spends_of
@@ -38,7 +38,14 @@ MOST_WITHHELD = 5
 
 
 PASSING = frozenset(
-    {ReasonKind.HOLD, ReasonKind.PAUSED, ReasonKind.SETTLING, ReasonKind.RECORD, ReasonKind.CORE_DUMP},
+    {
+        ReasonKind.HOLD,
+        ReasonKind.PAUSED,
+        ReasonKind.SETTLING,
+        ReasonKind.RECORD,
+        ReasonKind.CORE_DUMP,
+        ReasonKind.DRAIN_LEAVING,
+    },
 )
 """What stops for a while: the step waits and keeps its place; any other refusal passes it over."""
 
@@ -59,8 +66,10 @@ STANDING = frozenset(
 _LEAVING_SECONDS = 5.0
 """How soon a drain is looked at again while this node's request is being taken back."""
 
-UNCLEAR = frozenset({ReasonKind.UNDETERMINED})
-"""One slow read on a busy host: an operator's order that has begun waits for a clear look, in its time."""
+UNCLEAR = frozenset({ReasonKind.UNDETERMINED, ReasonKind.DRAIN_LEAVING})
+"""One slow read on a busy host, or the end of this node's last request: an operator's order that has begun
+waits for it, in its time.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +132,6 @@ def admit_all(
                 admitted.wake(until)
             case OutOfSteps(why=why):
                 _run_out(draft, incident, context, why)
-            case Step(stage=Stage.DRAIN) if is_leaving(draft.ledger):
-                admitted.wake(context.now + _LEAVING_SECONDS)
             case Step() as step:
                 by_rule = incident.actor.kind is ActorKind.RULE
                 asked = replace(
@@ -211,6 +218,8 @@ def _refuse(refusal: Refusal, incident: Incident, context: GateContext, round_: 
         round_.draft.put(incident, [entries.refused(incident, refusal)])
     stage = refusal.step.stage
     kinds = {reason.kind for reason in refusal.reasons}
+    if ReasonKind.DRAIN_LEAVING in kinds:
+        round_.admitted.wake(context.now + _LEAVING_SECONDS)
     passes = kinds <= _passing(incident, round_.draft.ledger)
     own = (Subject.GPU, Stage.RESET), (Subject.NODE, Stage.DRAIN)
     if (incident.subject, stage) in own and incident.actor.kind is ActorKind.OPERATOR:

@@ -69,12 +69,6 @@ def with_request(ledger: Ledger, request: DrainRequest, targets: tuple[str, ...]
     return replace(ledger, drain=fresh)
 
 
-def is_leaving(ledger: Ledger) -> bool:
-    """Tell whether this node's request is being taken back: a further incident waits until it is gone."""
-    drain = ledger.drain
-    return drain is not None and drain.withdrawal is not None and drain.phase is not DrainPhase.DONE
-
-
 def take_answers(draft: Draft, now: Moment, *, foreground: bool = False) -> None:
     """Give each incident its outcome once the targets have answered; drop a request that is over.
 

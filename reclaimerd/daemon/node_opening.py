@@ -7,8 +7,8 @@ other drain request; a second one beside the first would only hide who wants wha
 from dataclasses import replace
 
 from reclaimerd.daemon.draft import Draft
-from reclaimerd.daemon.drains import is_leaving
 from reclaimerd.daemon.opening import Moment, Order, new_incident
+from reclaimerd.judge.drain_steps import is_leaving
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.incident import Incident, Plan, Subject, Target
 from reclaimerd.model.policy import ListedStage, Policy, Scope
@@ -22,7 +22,7 @@ WAIT_SECONDS = 60.0
 def standing_text(draft: Draft) -> str:
     """Return why no further drain by hand is opened now, or ""."""
     drain = draft.ledger.drain
-    if drain is not None and is_leaving(draft.ledger):
+    if drain is not None and is_leaving(drain):
         # Nobody knows when it is gone: until then the order could not be taken back, and would bind after.
         return f"drain request {drain.id} is being taken back; ask again when it is gone; nothing was added"
     if drain is not None and drain.by_hand:

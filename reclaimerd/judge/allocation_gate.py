@@ -12,8 +12,9 @@ from reclaimerd.judge.lingering import ending_of
 from reclaimerd.judge.unallocated import is_in_doubt, leaves_alone, terms_of
 from reclaimerd.model.allocation import Allocation, AllocationRuling
 from reclaimerd.model.incident import Stage
-from reclaimerd.model.policy import Rule, RuleKind
+from reclaimerd.model.policy import Policy, Rule, RuleKind
 from reclaimerd.model.process import ProcessReading
+from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.step import Reason, ReasonKind, Step
 
 _SIGNALS = frozenset({Stage.SIGTERM, Stage.SIGKILL})
@@ -27,33 +28,41 @@ def allocation_reasons(step: Step, rule: Rule, context: GateContext) -> tuple[Re
         return ()
     readings = (context.snapshot.process(ref) for ref in step.targets if ref not in context.snapshot.exited)
     return tuple(
-        reason for reading in readings if reading is not None for reason in _of_one(reading, rule, context)
+        reason
+        for reading in readings
+        if reading is not None
+        for reason in reasons_against(reading, rule, context.snapshot, context.policy)
     )
 
 
-def _of_one(reading: ProcessReading, rule: Rule, context: GateContext) -> Iterator[Reason]:
-    gpus, snapshot = context.snapshot.gpus_of(reading.ref), context.snapshot
+def reasons_against(
+    reading: ProcessReading, rule: Rule, snapshot: Snapshot, policy: Policy
+) -> Iterator[Reason]:
+    """Yield why the rule may not signal this process, by who was given the GPUs that it holds now."""
+    gpus = snapshot.gpus_of(reading.ref)
     if rule.kind is RuleKind.LINGERING:
-        yield from _still_in_time(reading, rule, context)
+        yield from _still_in_time(reading, rule, snapshot, policy)
         return
     if not gpus:
         return
     if rule.kind is RuleKind.UNALLOCATED:
-        terms = terms_of(rule, context.policy.attribution)
+        terms = terms_of(rule, policy.attribution)
         answers = [allocation_of(reading, gpu, snapshot, snapshot.at, terms) for gpu in gpus]
         if not any(one.ruling is AllocationRuling.UNALLOCATED for one in answers):
             yield from _against(reading, answers)
     elif leaves_alone(rule, reading, snapshot):
-        terms = terms_of(None, context.policy.attribution)
+        terms = terms_of(None, policy.attribution)
         answers = [allocation_of(reading, gpu, snapshot, snapshot.at, terms) for gpu in gpus]
         if any(is_in_doubt(one) for one in answers) or all(one.exclusive for one in answers):
             yield from _against(reading, answers)
 
 
-def _still_in_time(reading: ProcessReading, rule: Rule, context: GateContext) -> Iterator[Reason]:
+def _still_in_time(
+    reading: ProcessReading, rule: Rule, snapshot: Snapshot, policy: Policy
+) -> Iterator[Reason]:
     """Yield why a target does not go as one that lingers: also of one that holds no GPU."""
-    terms = terms_of(rule, context.policy.attribution)
-    ending = ending_of(reading, context.snapshot, terms)
+    terms = terms_of(rule, policy.attribution)
+    ending = ending_of(reading, snapshot, terms)
     if ending is None:
         text = f"pid {reading.ref.pid} is not to end with it: its pod or job runs, or it belongs to none"
         yield Reason(ReasonKind.PROTECTED, text, _NARROW, (reading.ref,))

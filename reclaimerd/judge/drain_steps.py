@@ -35,6 +35,11 @@ def may_join(drain: NodeDrain | None) -> bool:
     return drain is not None and drain.withdrawal is None and drain.phase is not DrainPhase.DONE
 
 
+def is_leaving(drain: NodeDrain) -> bool:
+    """Tell whether this node's request is being taken back: a further incident waits until it is gone."""
+    return drain.withdrawal is not None and drain.phase is not DrainPhase.DONE
+
+
 def as_markdown() -> str:
     """Return the table as it stands in docs/drain.md."""
     lines = ["| phase | fact | next phase |", "|---|---|---|"]

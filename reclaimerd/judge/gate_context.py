@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from reclaimerd.judge.protections import Ours
+from reclaimerd.judge.subjects import JudgeContext
 from reclaimerd.model.drain import DrainReason
 from reclaimerd.model.identity import GpuUuid, IncidentId
 from reclaimerd.model.incident import Target
@@ -37,12 +38,12 @@ class NewlyDue:
 class GateContext:
     """Everything that binds a step. `now` is monotonic seconds, `wall` wall-clock seconds.
 
-    `foreground`: one command without a daemon, which has no settling time. `hold_file`: the HOLD file
-    that stands, or "". `record_fault`: why nothing can be made durable, or "". `host_namespace`: we see
-    the host's own pids. `newly_due`: all first signals by rule of this pass, this step's with them.
-    `drain_reason`: why this incident may ask for a drain, or None. `open_gpus`: the open incidents on
-    each GPU; the gates leave out the one that they are asked about. `host` is this node's name, and
-    `drain_targets` who would be asked for a drain, by their names.
+    `judge`: what selectors and protections are asked by. `foreground`: one command without a daemon, which
+    has no settling time. `hold_file`: the HOLD file that stands, or "". `record_fault`: why nothing can be
+    made durable, or "". `host_namespace`: we see the host's own pids. `newly_due`: all first signals by rule
+    of this pass, this step's with them. `drain_reason`: why this incident may ask for a drain, or None.
+    `open_gpus`: the open incidents on each GPU; the gates leave out the one that they are asked about.
+    `host` is this node's name, and `drain_targets` who would be asked for a drain, by their names.
     """
 
     policy: Policy
@@ -51,7 +52,7 @@ class GateContext:
     now: float
     wall: float
     started_mono: float
-    ours: Ours
+    judge: JudgeContext
     foreground: bool = False
     hold_file: str = ""
     record_fault: str = ""
@@ -63,6 +64,11 @@ class GateContext:
     drain_targets: tuple[str, ...] = ()
     unsure: Mapping[IncidentId, RuleReason] = field(default_factory=dict)
     """Open incidents whose rule does not ask for an act in this look, with what it says instead."""
+
+    @property
+    def ours(self) -> Ours:
+        """Return our own processes."""
+        return self.judge.ours
 
 
 def workload_key(target: Target) -> str:

@@ -8,6 +8,8 @@ from dataclasses import replace
 
 from reclaimerd.judge import budgets
 from reclaimerd.judge.allocation_gate import allocation_reasons
+from reclaimerd.judge.companions import companion_reasons
+from reclaimerd.judge.drain_steps import is_leaving
 from reclaimerd.judge.evaluate import effective_mode, rule_named
 from reclaimerd.judge.extent import mps_reasons
 from reclaimerd.judge.gate_context import GateContext, NewlyDue, workload_key
@@ -197,6 +199,7 @@ def _rule_reasons(step: Step, incident: Incident, context: GateContext) -> tuple
     if isinstance(rule, Rule):
         reasons += allocation_reasons(step, rule, context)
         reasons += mps_reasons(step, context.snapshot)
+        reasons += companion_reasons(step, rule, context)
         reasons += warning_reasons(step, incident, rule, context)
     if step.stage in _STAGES and _STAGES[step.stage] not in incident.plan.stages:
         text = f"the plan does not list the stage {step.stage}"
@@ -254,7 +257,7 @@ def _stage_reasons(step: Step, incident: Incident, context: GateContext) -> tupl
             found = (reset_reasons(uuid, targets, context) for uuid in step.target.gpus)
             return tuple(dict.fromkeys(reason for reasons in found for reason in reasons))
         case Stage.DRAIN:
-            return _drain_reasons(context)
+            return (*_leaving_reasons(context), *_drain_reasons(context))
         case _:
             return ()
 
@@ -265,6 +268,14 @@ def without_own(incident: IncidentId, context: GateContext) -> GateContext:
         uuid: tuple(one for one in ids if one != incident) for uuid, ids in context.open_gpus.items()
     }
     return replace(context, open_gpus=others)
+
+
+def _leaving_reasons(context: GateContext) -> tuple[Reason, ...]:
+    drain = context.ledger.drain
+    if drain is None or not is_leaving(drain):
+        return ()
+    text = f"drain request {drain.id} of this node is being taken back: the next one waits until it is gone"
+    return (Reason(ReasonKind.DRAIN_LEAVING, text, "reclaimctl status says what it waits for"),)
 
 
 def _drain_reasons(context: GateContext) -> tuple[Reason, ...]:

@@ -73,6 +73,7 @@ class ReasonKind(StrEnum):
     DO_NOT_TOUCH = "do_not_touch"
     RESET_IN_FLIGHT = "reset_in_flight"
     OTHER_INCIDENT = "other_incident"
+    DRAIN_LEAVING = "drain_leaving"
 
 
 @dataclass(frozen=True, slots=True)

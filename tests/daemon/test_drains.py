@@ -25,6 +25,7 @@ from reclaimerd.model.policy import (
 from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.reading import Known
 from reclaimerd.model.snapshot import RecoveryAction, Snapshot
+from reclaimerd.model.step import ReasonKind
 from tests.builders import WALL, a_busy_snapshot, a_gpu, a_policy, a_process, a_rule
 from tests.fakes import Rig, a_rig
 
@@ -249,6 +250,8 @@ def test_a_step_waits_while_the_request_is_being_taken_back() -> None:
     asyncio.run(rig.passes(6))
     assert len(rig.target.asked) == 1
     assert the_drain(rig).id == order.id
+    kinds = [[one.kind for one in entry.refusals] for entry in rig.recorder.of_kind(RecordKind.REFUSED)]
+    assert kinds.count([ReasonKind.DRAIN_LEAVING]) == 1, "it is said, and once"
     rig.target.farewell = Asked("forgotten")
     asyncio.run(rig.passes(10, step=700.0))
     assert [one.pids for one in rig.target.asked] == [(100,), (200,)]

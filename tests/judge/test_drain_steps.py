@@ -6,7 +6,7 @@ import pytest
 
 from reclaimerd.errors import IllegalTransitionError
 from reclaimerd.judge.budgets import cause_reasons, causes_of, drain_budget_reasons
-from reclaimerd.judge.drain_steps import PHASES, as_markdown, may_join, next_phase
+from reclaimerd.judge.drain_steps import PHASES, as_markdown, is_leaving, may_join, next_phase
 from reclaimerd.model.drain import DrainFact, DrainPhase, Joined, NodeDrain, Withdrawal
 from reclaimerd.model.incident import Incident, Subject
 from reclaimerd.model.ledger import Ledger, Spend, SpendKind
@@ -96,3 +96,13 @@ def test_joining_spends_no_budget_of_the_day() -> None:
     full = spent(SpendKind.DRAIN, "inc-0", 60.0)
     assert drain_budget_reasons(a_context(ledger=full, wall=WALL), dry_run=False)
     assert not drain_budget_reasons(a_context(ledger=replace(full, drain=DRAIN), wall=WALL), dry_run=False)
+
+
+def test_a_request_that_is_taken_back_is_leaving_until_it_is_gone() -> None:
+    """Its withdrawal was ordered, and not everybody has taken it back."""
+    ordered = replace(DRAIN, withdrawal=Withdrawal("root", "mended", WALL), phase=DrainPhase.WITHDRAW)
+    assert [is_leaving(one) for one in (DRAIN, ordered, replace(ordered, phase=DrainPhase.DONE))] == [
+        False,
+        True,
+        False,
+    ]

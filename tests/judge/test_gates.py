@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import reclaimerd
 from reclaimerd.judge import budgets
 from reclaimerd.judge.gates import GateContext, NewlyDue, admit, workload_key
-from reclaimerd.model.drain import DrainCode, DrainReason
+from reclaimerd.model.drain import DrainCode, DrainReason, NodeDrain, Withdrawal
 from reclaimerd.model.identity import AttemptId, FileIdentity, GpuUuid, IncidentId
 from reclaimerd.model.incident import Attempt, Incident, Outcome, OutcomeKind, Stage
 from reclaimerd.model.ledger import Breaker, Ended, Ledger, Pause, Spend, SpendKind
@@ -33,6 +33,7 @@ from reclaimerd.model.process import (
 from reclaimerd.model.reading import Known, Unreadable
 from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.step import Permit, ReasonKind, Refusal, Step
+from tests.act.drain_builders import a_request
 from tests.builders import (
     BOOT,
     GPU_A,
@@ -469,6 +470,16 @@ def test_a_drain_needs_a_reason_whose_fault_domain_the_policy_drains_for() -> No
     spend = a_context(drain_reason=STUCK, ledger=spent(SpendKind.DRAIN, 86399))
     assert refused(by_rule(Stage.DRAIN), spend) == [ReasonKind.BUDGET]
     assert refused(by_operator(Stage.DRAIN), spend) == []
+
+
+def test_a_drain_waits_until_the_nodes_last_request_is_taken_back() -> None:
+    """By rule and by hand: the two must never be mixed."""
+    leaving = NodeDrain(a_request(), BOOT, WALL, (), (), withdrawal=Withdrawal("root", "mended", WALL))
+    for step in (by_rule(Stage.DRAIN), by_operator(Stage.DRAIN)):
+        stands = a_context(drain_reason=STUCK, ledger=Ledger(drain=replace(leaving, withdrawal=None)))
+        assert refused(step, stands) == []
+        context = a_context(drain_reason=STUCK, ledger=Ledger(drain=leaving))
+        assert refused(step, context) == [ReasonKind.DRAIN_LEAVING]
 
 
 # Breaker
