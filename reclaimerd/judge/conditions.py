@@ -1,6 +1,6 @@
 """Say whether a rule's condition holds for a holder, and since when; an impossible figure is unknown."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from typing import assert_never
@@ -95,7 +95,7 @@ def memory_condition(
     listed = listed_of(snapshot) if listed is None else listed
     figures: list[Figure] = []
     doubts: list[str] = []
-    for holder in holders:
+    for holder in _each_context_once(holders):
         match figure_of(holder, listed):
             case Figure() as figure:
                 figures.append(figure)
@@ -112,6 +112,17 @@ def memory_condition(
             return _on_all(rule.above, _by_gpu(figures), doubts)
         case _:
             assert_never(rule.span)
+
+
+def _each_context_once(holders: Sequence[Holder]) -> Iterator[Holder]:
+    """Yield the rows, but of several heirs of one dead process the first alone: they share its listing."""
+    passed: set[tuple[GpuUuid, ProcessRef]] = set()
+    for holder in holders:
+        if holder.heir_of is not None:
+            if (holder.gpu, holder.heir_of) in passed:
+                continue
+            passed.add((holder.gpu, holder.heir_of))
+        yield holder
 
 
 def _by_gpu(figures: Sequence[Figure]) -> list[Figure]:

@@ -24,6 +24,7 @@ from reclaimerd.judge.conditions import (
 )
 from reclaimerd.judge.held_conditions import Basis
 from reclaimerd.judge.modes import MODES, effective_mode, goes_further, rule_named
+from reclaimerd.judge.rule_changes import started_anew
 from reclaimerd.judge.rulings import HeldBack, HoldingBack, Pair, alarms_of, ruling_of
 from reclaimerd.judge.series import Past, advance_series
 from reclaimerd.judge.sharing import shared_answers
@@ -81,6 +82,7 @@ def evaluate(
     past: Past = _NOTHING,
 ) -> Evaluation:
     """Return the verdicts of this look; `sustained` and `past` are what the last one returned."""
+    sustained, past = started_anew(sustained, past, policy.rules)
     subjects = subjects_of(snapshot, policy, context)
     series = advance_series(past.series, snapshot, policy.rules, policy.interval_seconds)
     basis = Basis(snapshot, listed_of(snapshot), series, policy.attribution, policy.miner)

@@ -41,10 +41,14 @@ class GpuVerdict:
 
 @dataclass(frozen=True, slots=True)
 class FaultSpan:
-    """Since when one rule has held for one GPU, and when that was last seen (monotonic seconds)."""
+    """Since when one rule has held for one GPU, and when that was last seen (monotonic seconds).
+
+    `asked` are the rule's words by which it held: by others, after a reload, it has held for no time.
+    """
 
     since: float
     last: float
+    asked: tuple[tuple[str, ...], ...] = ()
 
 
 FaultSpans = Mapping[tuple[str, GpuUuid], FaultSpan]
@@ -70,9 +74,10 @@ def evaluate_faults(
             if rule.gpus and gpu not in rule.gpus:
                 continue
             answer = _condition(rule, fault, snapshot, ledger)
-            span = _span(answer, since.get((rule.name, gpu)), snapshot.at, policy.interval_seconds)
+            kept = _by_the_same_words(rule, since.get((rule.name, gpu)))
+            span = _span(answer, kept, snapshot.at, policy.interval_seconds)
             if span is not None:
-                spans[rule.name, gpu] = span
+                spans[rule.name, gpu] = replace(span, asked=_words(rule))
             verdict = _verdict(rule, fault, answer, (span, snapshot.at))
             if verdict is not None:
                 verdicts.append(replace(verdict, mode=mode))
@@ -131,6 +136,15 @@ def _by_action(rule: FaultRule, fault: GpuFault, snapshot: Snapshot) -> _Conditi
             return _Condition(holds=True, text=f"recovery action {action}")
         case _:
             return _Condition(holds=False)
+
+
+def _words(rule: FaultRule) -> tuple[tuple[str, ...], ...]:
+    return rule.xid_classes, rule.recovery_actions
+
+
+def _by_the_same_words(rule: FaultRule, kept: FaultSpan | None) -> FaultSpan | None:
+    """Return what was kept of a rule unless it asks for something else by now."""
+    return kept if kept is None or kept.asked in ((), _words(rule)) else None
 
 
 def _span(

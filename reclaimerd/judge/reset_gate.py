@@ -8,7 +8,13 @@ from typing import assert_never
 
 from reclaimerd.judge.gate_context import GateContext
 from reclaimerd.judge.reset_clients import kernel_reasons, unit_reasons
-from reclaimerd.judge.reset_holders import Asked, blocked_reasons, holder_reasons, listed_reasons
+from reclaimerd.judge.reset_holders import (
+    Asked,
+    blind_reasons,
+    blocked_reasons,
+    holder_reasons,
+    listed_reasons,
+)
 from reclaimerd.judge.reset_peers import Alone, Joint, Unknown, group_of
 from reclaimerd.judge.reset_state import (
     device_reasons,
@@ -47,6 +53,7 @@ def reset_reasons(gpu: GpuUuid, targets: frozenset[ProcessRef], context: GateCon
         reasons += _one_gpu(Asked(member, targets), context)
     reasons += [
         *_blocked(reasons, context),
+        *blind_reasons(members, targets, context),
         *scan_reasons(context.snapshot),
         *_host_facts(members, context),
         *unit_reasons(context),
@@ -71,6 +78,7 @@ def last_reasons(gpus: tuple[GpuUuid, ...], context: GateContext) -> tuple[Reaso
         reasons += device_reasons(gpu, context) if seen else (_not_seen(gpu),)
     reasons += [
         *_blocked(reasons, context),
+        *blind_reasons(gpus, frozenset(), context),
         *scan_reasons(context.snapshot),
         *_kernel(gpus, context),
     ]

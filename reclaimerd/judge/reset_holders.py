@@ -74,7 +74,7 @@ def _one_holder(ref: ProcessRef, asked: Asked, context: GateContext) -> tuple[Re
         text = f"{who} is {state_word(reading)} inside the kernel: tasks {', '.join(leaving)}"
         mend = "wait for its end, else reboot the node"
         return (Reason(ReasonKind.EXIT_PATH, text, mend, (ref,), asked.gpu),)
-    return (*_blind_task_reasons(reading, who, asked, snapshot), *_living(reading, who, asked, context))
+    return (*_blind_task_reasons(reading, who, asked.gpu, snapshot), *_living(reading, who, asked, context))
 
 
 def _leaving_tasks(reading: ProcessReading, snapshot: Snapshot) -> tuple[str, ...]:
@@ -91,7 +91,7 @@ def _leaving_tasks(reading: ProcessReading, snapshot: Snapshot) -> tuple[str, ..
 
 
 def _blind_task_reasons(
-    reading: ProcessReading, who: str, asked: Asked, snapshot: Snapshot
+    reading: ProcessReading, who: str, gpu: GpuUuid | None, snapshot: Snapshot
 ) -> tuple[Reason, ...]:
     """Return which tasks wait in D with nobody able to tell whether they wait inside the driver."""
     blocked = [task.tid for task in live_tasks(reading) if task.state == "D"]
@@ -104,7 +104,7 @@ def _blind_task_reasons(
             continue
         why = "its kernel stack was not read" if frames is None else f"its kernel stack is {text_of(frames)}"
         text = f"{who} has task {tid} in D, and whether it waits in the driver is not known: {why}"
-        reasons.append(Reason(ReasonKind.UNREADABLE, text, "look again", (reading.ref,), asked.gpu))
+        reasons.append(Reason(ReasonKind.UNREADABLE, text, "look again", (reading.ref,), gpu))
     return tuple(reasons)
 
 
@@ -168,6 +168,20 @@ def blocked_reasons(context: GateContext, told: frozenset[ProcessRef]) -> tuple[
         for block in driver_blocks(context.snapshot)
         if block.ref not in told
     )
+
+
+def blind_reasons(
+    gpus: tuple[GpuUuid, ...], targets: frozenset[ProcessRef], context: GateContext
+) -> tuple[Reason, ...]:
+    """Return which holders of other GPUs wait in D with nobody able to tell whether inside the driver."""
+    snapshot = context.snapshot
+    told = {holder.ref for gpu in gpus for holder in snapshot.holders_of(gpu)} | targets
+    reasons: list[Reason] = []
+    for ref in dict.fromkeys(holder.ref for holder in snapshot.holders):
+        reading = snapshot.process(ref)
+        if reading is not None and ref not in told and ref not in snapshot.exited:
+            reasons += _blind_task_reasons(reading, f"pid {ref.pid}, on another GPU,", None, snapshot)
+    return tuple(reasons)
 
 
 def listed_reasons(gpu: GpuUuid, context: GateContext) -> tuple[Reason, ...]:

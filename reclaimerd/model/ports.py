@@ -219,6 +219,10 @@ class ClientsPort(Protocol):
         """Put back what was before; doing it twice does no harm."""
         ...
 
+    async def ask_starts(self, changes: Sequence[Change]) -> ChangeMade | ChangeFailed:
+        """Ask for the start of each unit among these that ran before, and wait for none; `undo` proves it."""
+        ...
+
 
 class DriverGripPort(Protocol):
     """Our own NVML workers: an NVML client is a holder."""

@@ -185,3 +185,12 @@ def test_a_look_that_can_t_tell_keeps_what_was_and_adds_nothing() -> None:
     assert kept == spans
     _, gone = answers(BY_ACTION, look=a_look(blind, at=MONO + 8), since=kept)
     assert gone == {}
+
+
+def test_a_rule_that_asks_for_something_else_since_a_reload_starts_anew() -> None:
+    """One name, other words: what stood by the old ones has not stood by the new; a mode changes nothing."""
+    _, spans = answers(BY_XID, an_xid())
+    later = a_look(Known(RecoveryAction.GPU_RESET), at=MONO + 4.0)
+    (same,), _ = answers(replace(BY_XID, mode=Mode.OBSERVE), an_xid(), look=later, since=spans)
+    (other,), _ = answers(BY_ACTION, an_xid(), look=later, since=spans)
+    assert (same.sustained_seconds, other.sustained_seconds) == (4.0, 0.0)

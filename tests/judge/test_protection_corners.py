@@ -30,13 +30,16 @@ def program(path: str, **overrides: Any) -> ProcessReading:
     ("uids", "kind", "protected"),
     [
         (ROOT, WorkloadKind.SLURM_JOB, True),
+        (ROOT, WorkloadKind.UNIT, True),
+        (ROOT, WorkloadKind.SESSION, True),
+        (ROOT, WorkloadKind.NONE, True),
         (USER, WorkloadKind.SLURM_JOB, False),
         ((0, 1000, 0, 0), WorkloadKind.SLURM_JOB, False),
         (ROOT, WorkloadKind.POD, False),
         (ROOT, WorkloadKind.CONTAINER, False),
     ],
 )
-def test_a_step_daemon_is_roots_in_a_job_and_nowhere_else(
+def test_a_step_daemon_is_roots_on_the_host_or_in_a_job(
     uids: Any,
     kind: WorkloadKind,
     protected: bool,  # noqa: FBT001  # a column
@@ -44,6 +47,15 @@ def test_a_step_daemon_is_roots_in_a_job_and_nowhere_else(
     """A user who starts Slurm's own program in his job, or root in a container, buys nothing by it."""
     reading = program("/usr/sbin/slurmstepd", uids=uids, workload=a_workload("j", kind=kind))
     assert (protect(reading, "/usr/sbin/slurmstepd") is not None) is protected
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_roots_own_program_is_the_hosts_in_whatever_unit(*, trusted: bool) -> None:
+    """Root needs no directory of its own for that: what counts is that it is outside containers and jobs."""
+    unit = a_workload("x.service", trusted=trusted)
+    assert protect(program("/usr/sbin/sshd", uids=ROOT, workload=unit), "/usr/sbin/sshd") is not None
+    foreign = program("/usr/sbin/sshd", uids=USER, workload=unit)
+    assert protect(foreign, "/usr/sbin/sshd") is None
 
 
 @pytest.mark.parametrize(

@@ -193,6 +193,29 @@ def test_a_holder_in_d_whose_stack_nobody_sees_is_unknown(frames: Any) -> None:
     assert found == [ReasonKind.UNREADABLE, ReasonKind.HOLDERS]
 
 
+@pytest.mark.parametrize("frames", [None, Unreadable("no permission"), Absent("no stacks")])
+@pytest.mark.parametrize("flags", [0, PF_EXITING], ids=["waits", "leaves"])
+def test_a_holder_of_another_gpu_in_d_whose_stack_nobody_sees_is_unknown_too(frames: Any, flags: int) -> None:
+    """The driver's locks are of all GPUs; at the last look as before. Who is known to be elsewhere passes."""
+    reading = a_process(300, tasks=(a_task(300), a_task(301, "D", flags)))
+    looks = {300: a_look(300, a_ktask(301, "D", flags, frames="fuse_wait/fuse"))}
+    busy = replace(ready(), processes={300: reading}, holders=(a_holder(reading, GPU_B),))
+    assert kinds(replace(busy, kernel=looks)) == []
+    task = looks[300].tasks[0]
+    looks[300] = replace(looks[300], tasks=() if frames is None else (replace(task, frames=frames),))
+    snapshot = replace(busy, kernel=looks)
+    for reasons in (
+        reset_reasons(GPU_A, frozenset(), asking(snapshot)),
+        last_reasons((GPU_A,), asking(snapshot)),
+    ):
+        (reason,) = reasons
+        assert reason.kind is ReasonKind.UNREADABLE
+        assert reason.processes == (a_ref(300),)
+        assert "task 301 in D" in reason.text
+    assert kinds(replace(snapshot, exited=frozenset({a_ref(300)}))) == []
+    assert kinds(replace(snapshot, processes={})) == []
+
+
 def test_a_holder_in_d_elsewhere_is_a_holder() -> None:
     """Its stack shows where it waits, and that is not the driver."""
     reading = a_process(tasks=(a_task(100, "D"),))

@@ -345,3 +345,19 @@ def test_per_is_for_memory_alone() -> None:
     old = a_rule("old", kind=RuleKind.AGE, older_than_seconds=60.0, per=Per.USER)
     look = replace(host(member(101, 1), member(102, 1)), frozen=dict.fromkeys((101, 102), Known(value=False)))
     assert sorted(taken(judged(look, old))) == [101, 102]
+
+
+def test_a_dead_parent_s_context_counts_once_however_many_inherit_it() -> None:
+    """NVML lists 6 GiB of one dead parent: eight children that keep it open hold 6 GiB, not 48."""
+    parent, loader = a_ref(90), member(300, 5)
+    children = [a_process(100 + nth) for nth in range(8)]
+    heirs = [a_holder(one, listed=False, heir_of=parent, used=6 * GIB) for one in children]
+    look = a_snapshot(
+        gpus=(a_gpu(processes=[a_row(90, 6 * GIB), a_row(300, 5 * GIB)]),),
+        processes=[*children, loader[0]],
+        holders=[*heirs, a_holder(loader[0], used=5 * GIB)],
+    )
+    assert taken(judged(look, a_rule("cap", above=12 * GIB, per=Per.USER))) == []
+    over = judged(look, a_rule("cap", above=10 * GIB, per=Per.USER))
+    assert taken(over) == [100]
+    assert "holds 11.0 GiB, more than 10.0 GiB" in text_of(over, 100)
