@@ -6,10 +6,20 @@ has reaped (measured on Linux 6.18). Opening and polling one reads nothing of th
 
 import asyncio
 import os
+import resource
 import select
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 from reclaimerd.model.identity import ProcessRef
+
+MOST_PIDFDS = 4096
+
+
+def _most_pidfds() -> int:
+    """Return half of what we may open: whoever forks with a node open must not use up our descriptors."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_PIDFDS if soft == resource.RLIM_INFINITY else min(MOST_PIDFDS, soft // 2)
 
 
 class ExitWatch:
@@ -20,19 +30,31 @@ class ExitWatch:
     compares start ticks, decides.
     """
 
-    __slots__ = ("_fds", "_gone", "_loop", "_on_exit")
+    __slots__ = ("_fds", "_gone", "_loop", "_most", "_on_exit")
 
     def __init__(self, on_exit: Callable[[ProcessRef], None] | None = None) -> None:
         self._fds: dict[ProcessRef, int] = {}
         self._gone: set[ProcessRef] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_exit = on_exit
+        self._most = _most_pidfds()
+
+    @property
+    def count(self) -> int:
+        """Return how many pidfds are open."""
+        return len(self._fds)
 
     def watch(self, refs: Iterable[ProcessRef]) -> None:
-        """Open a pidfd for each process that has none yet."""
-        for ref in refs:
+        """Open a pidfd for each process that has none yet, as many as we may; the first named come first.
+
+        The end of all others is for the looks to see.
+        """
+        wanted = dict.fromkeys(islice(dict.fromkeys(refs), self._most))
+        for ref in wanted:
             if ref in self._fds or ref in self._gone:
                 continue
+            if len(self._fds) >= self._most:
+                self._close(next(other for other in self._fds if other not in wanted))
             try:
                 descriptor = os.pidfd_open(ref.pid)
             except ProcessLookupError:

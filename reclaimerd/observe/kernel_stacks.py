@@ -47,7 +47,7 @@ def read_kernel_look(pid: int, *, proc_root: Path = PROC, most_tasks: int = MOST
 def _look(directory: int, pid: int, proc_root: Path, most_tasks: int) -> KernelLook:
     leader, status = _vital(directory, pid)
     stats = _stats(directory)
-    read = [_task(directory, stat) for stat in _worst_first(stats, most_tasks)]
+    read = [_task(directory, stat) for stat in _worst_first(stats, pid, most_tasks)]
     tasks = sorted((one for one in read if one is not None), key=lambda one: one[0].tid)
     if not tasks:
         raise gone(pid)
@@ -104,13 +104,13 @@ def _stats(directory: int) -> list[StatText]:
     return stats
 
 
-def _worst_first(stats: list[StatText], most: int) -> Iterable[StatText]:
+def _worst_first(stats: list[StatText], leader: int, most: int) -> Iterable[StatText]:
     """Return at most so many tasks: the leader, then those that leave, are blocked or run, then others."""
     if len(stats) <= most:
         return stats
 
     def rank(stat: StatText) -> tuple[int, int]:
-        if stat.pid == stats[0].pid:
+        if stat.pid == leader:
             return 0, stat.pid
         if stat.state in DEAD_STATES:
             return 4, stat.pid

@@ -82,12 +82,9 @@ class NodeFinder:
         search = _Search(b"%d" % pid)
         self._descriptors(search, search.own, deep=deep)
         try:
-            threads = os.stat(self._root + search.own + b"/task").st_nlink - 2
-        except OSError:
-            return search.found()
-        reader = search.own
-        if threads > 1:
             reader = self._threads(search, pid, deep=deep)
+        except (FileNotFoundError, ProcessLookupError):
+            return search.found()
         self._mappings(search, reader)
         return search.found()
 
@@ -95,20 +92,26 @@ class NodeFinder:
         """Return where this process has watched devices open, in any thread's descriptors; no mappings."""
         search = _Search(b"%d" % pid)
         self._descriptors(search, search.own, deep=False)
-        with suppress(OSError):
-            if os.stat(self._root + search.own + b"/task").st_nlink > _ONE_TASK_LINKS:
-                self._threads(search, pid, deep=False)
+        with suppress(FileNotFoundError, ProcessLookupError):
+            self._threads(search, pid, deep=False)
         return search.found()
 
     def _threads(self, search: "_Search", pid: int, *, deep: bool) -> bytes:
-        """Search the tables of threads that share none already searched; return whom to ask for mappings."""
+        """Search the tables of threads that share none already searched; return whom to ask for mappings.
+
+        Raises FileNotFoundError or ProcessLookupError when the process is gone.
+        """
         tables = [pid]
         has_memory = search.own
-        leader_is_dead = not self._has_memory(search.own)
         try:
-            names = os.listdir(self._root + search.own + b"/task")
-        except OSError:
-            return has_memory
+            folder = self._root + search.own + b"/task"
+            names = os.listdir(folder) if os.stat(folder).st_nlink > _ONE_TASK_LINKS else []
+        except (FileNotFoundError, ProcessLookupError):
+            raise
+        except OSError as error:
+            search.trouble(f"threads: {words_of(error)}")
+            names = []
+        leader_is_dead = bool(names) and not self._has_memory(search.own)
         for name in names:
             tid = int(name)
             if tid == pid:
@@ -203,7 +206,10 @@ class NodeFinder:
             if not link.startswith((b"anon_inode:", b"socket:", b"/dmabuf:")):
                 return
             text = read_whole(self._root + task + b"/fdinfo/" + name)
-        except OSError:
+        except (FileNotFoundError, ProcessLookupError):
+            return
+        except OSError as error:
+            search.trouble(f"descriptors: {words_of(error)}")
             return
         number = name.decode()
         ring, flight = _USER_FILES.search(text), _IN_FLIGHT.search(text)

@@ -15,6 +15,8 @@ MOST_BYTES = 32 << 20
 """How much of one file is read at most."""
 _PIECE_BYTES = 1 << 16
 _FIRST_BYTES = 1 << 13
+_NO_PROCESS = frozenset({errno.ESRCH, errno.EINVAL, errno.ENOENT})
+"""What pidfd_open(2) says of a pid without a process: of one that was reaped, or of a thread."""
 
 
 def words_of(error: OSError) -> str:
@@ -37,14 +39,14 @@ def read_whole(path: bytes) -> bytes:
 
 
 def read_tids(directory: int) -> list[int]:
-    """Return the ids of a process's tasks; none when it is gone."""
+    """Return the ids of a process's tasks; none when it is gone. Raises OSError for all else that fails."""
     try:
         folder = os.open("task", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return []
     try:
         return sorted(int(name) for name in os.listdir(folder))
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return []
     finally:
         os.close(folder)
@@ -80,11 +82,16 @@ def gone(pid: int) -> ProcessLookupError:
 
 
 def lives(pid: int) -> bool:
-    """Tell whether a process has a task that lives, without /proc: it may hide what exists."""
+    """Tell whether a process has a task that lives, without /proc: it may hide what exists.
+
+    Raises OSError where no pidfd is to be had for want of ours; a thread's id is no process.
+    """
     try:
         descriptor = os.pidfd_open(pid)
-    except OSError:
-        return False
+    except OSError as error:
+        if error.errno in _NO_PROCESS:
+            return False
+        raise
     try:
         poller = select.poll()
         poller.register(descriptor, select.POLLIN)

@@ -8,7 +8,7 @@ again. It reads and remembers; it changes nothing.
 import errno
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from reclaimerd.host.proc_text import (
     StatText,
     StatusText,
     mask_secrets,
-    parse_stat,
     printable,
 )
 from reclaimerd.model.identity import DeviceNumber, FileIdentity, ProcessRef
@@ -42,11 +41,11 @@ from reclaimerd.observe.proc_files import (
     lives,
     read_descriptor_count,
     read_text,
-    read_tids,
     words_of,
 )
 from reclaimerd.observe.recent import IDLE_ROUNDS, Recent
 from reclaimerd.observe.statx import FileLook
+from reclaimerd.observe.tasks import read_every_task, task_prefixes, task_reading
 from reclaimerd.observe.workloads import DirectoryOwners, workload_of
 
 __all__ = ["ProcessReader", "read_host_files"]
@@ -116,11 +115,15 @@ class ProcessReader:
             except ProcessLookupError:
                 self._open.drop(pid)  # that life is over; the pid may be another's by now
         try:
-            opened = open_process(self._root, pid)
+            return self._first_look(pid, whole=whole)
         except ProcessLookupError:
             if self._root == PROC and lives(pid):
                 raise PermissionError(errno.EACCES, "it lives, and /proc hides it") from None
             raise
+
+    def _first_look(self, pid: int, *, whole: bool) -> ProcessLook:
+        """Open the process and look; keep it open where that went well."""
+        opened = open_process(self._root, pid)
         try:
             look = self._look(opened, pid, whole=whole)
         except BaseException:
@@ -135,7 +138,7 @@ class ProcessReader:
         leader = self._texts.leader(read_now(opened.stat, pid), pid)
         dying = leader.state in DEAD_STATES or leader.flags & (PF_EXITING | PF_POSTCOREDUMP) != 0
         every = whole or dying
-        tasks = self._tasks(directory, pid) if every else (_task_reading(leader),)
+        tasks, is_whole = self._tasks(directory, leader, every=every)
         nodes = self._nodes(leader, every=every)
         status = self._texts.status(read_now(opened.status, pid), pid)
         if status.tgid != pid:
@@ -149,7 +152,7 @@ class ProcessReader:
             comm=printable(leader.comm),
             thread_count=status.threads,
             tasks=tasks,
-            whole=every,
+            whole=is_whole,
             kill_pending=status.kill_pending,
             dumping_core=status.core_dumping,
             tracer_pid=status.tracer_pid,
@@ -181,17 +184,13 @@ class ProcessReader:
         now = time.clock_gettime(time.CLOCK_BOOTTIME)
         return max(0.0, now - start_ticks / self._ticks_per_second)
 
-    def _tasks(self, directory: int, pid: int) -> tuple[TaskReading, ...]:
-        """Return every task that could be read; one that vanished meanwhile is left out."""
-        tasks = []
-        for tid in read_tids(directory):
-            try:
-                tasks.append(_task_reading(parse_stat(read_text(directory, f"task/{tid}/stat"))))
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-        if not tasks:
-            raise gone(pid)
-        return tuple(tasks)
+    def _tasks(
+        self, directory: int, leader: StatText, *, every: bool
+    ) -> tuple[tuple[TaskReading, ...], bool]:
+        """Return the leader alone, or every task, and whether these are all."""
+        if not every:
+            return (task_reading(leader),), False
+        return read_every_task(directory, leader.pid, by_pidfd=self._root == PROC)
 
     def _nodes(self, leader: StatText, *, every: bool) -> Reading[tuple[NodeHolding, ...]]:
         """Return the watched devices held: where they were last, if that is still so, else by a search.
@@ -224,7 +223,7 @@ class ProcessReader:
             absent = Absent("a kernel thread has no program")
             return absent, absent
         why = "no thread has a program any more"
-        for prefix in _task_prefixes(directory, status):
+        for prefix in task_prefixes(directory, status):
             link = prefix + "exe"
             try:
                 path = os.readlink(link, dir_fd=directory)
@@ -252,7 +251,7 @@ class ProcessReader:
         if remembered is not None and (remembered[0] == program or not isinstance(exe_file, Known)):
             return Known(remembered[1])
         why = "no thread has arguments any more"
-        for prefix in _task_prefixes(directory, status):
+        for prefix in task_prefixes(directory, status):
             try:
                 text = read_text(directory, prefix + "cmdline", _COMMAND_BYTES)
             except (FileNotFoundError, ProcessLookupError):
@@ -275,19 +274,6 @@ class ProcessReader:
         workload = workload_of(text, self._owners.owned_by_root)
         self._workloads.put(text, (shown, workload, now))
         return shown, workload
-
-
-def _task_reading(stat: StatText) -> TaskReading:
-    """Return a task from its stat line."""
-    return TaskReading(stat.pid, stat.state, stat.flags, stat.utime + stat.stime)
-
-
-def _task_prefixes(directory: int, status: StatusText) -> Iterator[str]:
-    """Yield where a process's own files lie: the leader's place, then, if asked, each thread's."""
-    yield ""
-    if status.threads > 1:
-        for tid in read_tids(directory):
-            yield f"task/{tid}/"
 
 
 def _arguments(text: str) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ from reclaimerd.model.identity import DeviceNumber, FileIdentity, ProcessRef
 from reclaimerd.model.memory import Baseline, RememberedHolder
 from reclaimerd.model.ports import Look
 from reclaimerd.model.process import ProcessLook, ScanResult
-from reclaimerd.model.reading import Absent, Known, Reading
 from reclaimerd.model.reset_facts import ResetFacts
 from reclaimerd.model.snapshot import (
     DriverReading,
@@ -25,16 +24,17 @@ from reclaimerd.model.snapshot import (
     Snapshot,
     unreadable_gpu,
 )
+from reclaimerd.observe import sightings
 from reclaimerd.observe.baselines import Baselines
 from reclaimerd.observe.driver_grip import CLOSED_WHY
 from reclaimerd.observe.exits import ExitWatch
 from reclaimerd.observe.freezers import ask_freezers
 from reclaimerd.observe.holder_memory import Memory, Seen, joined
-from reclaimerd.observe.kernel_looks import ask_with_kin
+from reclaimerd.observe.kernel_looks import ask_with_kin, why_not
 from reclaimerd.observe.probe import Answered, Failed, Gone, Probe, Silent, SilentCause, UnreadableProcess
 from reclaimerd.observe.reset_eyes import ResetEyes, Scope
 from reclaimerd.observe.scan_trigger import ScanTrigger, unexplained_bytes
-from reclaimerd.observe.sightings import exited_in, files_of, last_scan, listed_pids, read_children
+from reclaimerd.observe.sightings import listed_pids, read_children
 
 _HOST = Decoder(HostGpus)
 _SCAN = Decoder(ScanResult)
@@ -71,6 +71,7 @@ class _Past:
     dead: frozenset[int] = frozenset()
     gone_at: dict[ProcessRef, float] = field(default_factory=dict)
     asked_at: float = 0.0
+    told: bool = True
 
 
 class Sampler:
@@ -142,15 +143,16 @@ class Sampler:
         self._past.dead = frozenset(listing.pid for listing in now.dead_listings)
         watched = {*look.watch, *(ref for ref, _ in now.memory)}
         exited = self._gone_before_reading(watched, host)
-        self._note_gone(exited_in(watched, looks, gone))
-        self._exits.watch(watched)
+        self._note_gone(sightings.exited_in(watched, looks, gone))
+        self._exits.watch((*look.watch, *watched))
         self._exits.forget_others(watched)
         if host is not None:
             held = {holder.gpu for holder in now.holders}
             may_begin = not look.watch and self._trigger.full_at is not None
             self._past.baselines.learn(self._settings.boot_id, host, held, may_begin=may_begin)
         await self._read_host_files()
-        kernel = await ask_with_kin(self._procfs, look.kernel) if look.kernel else {}
+        wanted = sightings.stacks_wanted(look, others)
+        kernel = await ask_with_kin(self._procfs, wanted) if wanted else {}
         holding = {holder.ref.pid for holder in now.holders if holder.ref.pid in looks}
         asked = [looks[pid].reading for pid in holding] if look.freezers else []
         return Snapshot(
@@ -192,7 +194,7 @@ class Sampler:
 
     async def _read_driver(self, look: Look) -> tuple[DriverReading, HostGpus | None]:
         answer = await self._nvml.ask("host", {"utilisation": True} if look.utilisation else None)
-        now = self._clock()
+        now, version = self._clock(), sightings.version_of(self._past.host)
         match answer:
             case Answered(parts=parts, sent_at=sent_at):
                 self._past.asked_at = sent_at
@@ -200,25 +202,26 @@ class Sampler:
                 slow = self._nvml.state().kind == "slow"
                 self._past.host, self._past.gpus = host, host.gpus
                 state = DriverState.SLOW if slow else DriverState.RESPONSIVE
-                version: Reading[str] = Known(host.driver_version)
-                return DriverReading(state, now, "; ".join(host.failures), version), host
+                return DriverReading(state, now, "; ".join(host.failures), sightings.version_of(host)), host
             case Silent(why=why, since=since, evidence=evidence, cause=cause):
                 hung = cause is SilentCause.UNRESPONSIVE
                 state = DriverState.UNRESPONSIVE if hung else DriverState.UNKNOWN
-                return DriverReading(state, since, why, self._version(), evidence), None
+                return DriverReading(state, since, why, version, evidence), None
             case Failed(kind="unsuitable", message=message, mend=mend):
                 raise UnsuitableHostError(message, mend)
             case Failed(kind="driver_absent", message=message):
                 self._past.gpus = ()
                 return DriverReading(DriverState.ABSENT, now, message), None
             case Failed(message=message):
-                return DriverReading(DriverState.UNKNOWN, now, message, self._version()), None
+                return DriverReading(DriverState.UNKNOWN, now, message, version), None
             case _:
                 assert_never(answer)
 
     def _closed(self) -> tuple[DriverReading, None]:
         """Return that the driver was not asked: our own worker must not be started before a reset."""
-        return DriverReading(DriverState.UNKNOWN, self._clock(), CLOSED_WHY, self._version()), None
+        return DriverReading(
+            DriverState.UNKNOWN, self._clock(), CLOSED_WHY, sightings.version_of(self._past.host)
+        ), None
 
     async def _read_reset_facts(self, look: Look, gpus: tuple[GpuReading, ...]) -> ResetFacts | None:
         """Return them where asked for; before the search, so that the search is the newest of all."""
@@ -233,11 +236,6 @@ class Sampler:
         )
         return await self._reset_eyes.read(self._clock(), scope)
 
-    def _version(self) -> Reading[str]:
-        if self._past.host is None:
-            return Absent("never read")
-        return Known(self._past.host.driver_version)
-
     async def _scan(self, look: Look, gpus: tuple[GpuReading, ...], host: HostGpus | None) -> ScanCoverage:
         now = self._clock()
         await self._watch_devices(gpus)
@@ -246,27 +244,30 @@ class Sampler:
         if not why or not gpus:
             return ScanCoverage(self._trigger.full_at, full_now=False, skipped=self._past.skipped)
         root = self._past.host.simulated_root if self._past.host is not None else None
-        answer = await self._procfs.ask("scan", {"root": root, "deep": look.deep})
+        asked = {"root": root, "deep": look.deep}
+        answer = await self._procfs.ask("scan", asked) if self._past.told else sightings.NOT_ASKED
         if not isinstance(answer, Answered):
-            why_not = answer.why if isinstance(answer, Silent) else answer.message
-            return ScanCoverage(self._trigger.full_at, full_now=False, skipped=(f"full scan: {why_not}",))
-        result = _SCAN.from_object(last_scan(answer))
+            skipped = (f"full scan: {why_not(answer)}",)
+            return ScanCoverage(self._trigger.full_at, full_now=False, skipped=skipped)
+        result = _SCAN.from_object(sightings.last_scan(answer))
         self._past.found = frozenset(row.pid for row in result.rows)
         self._past.skipped = result.skipped + (host.failures if host is not None else ())
         self._trigger.done(self._clock(), dead, unexplained_bytes(gpus))
         return ScanCoverage(self._trigger.full_at, full_now=True, skipped=self._past.skipped)
 
     async def _watch_devices(self, gpus: tuple[GpuReading, ...]) -> None:
+        """Tell the worker which devices to look for: one that does not know them finds nobody."""
         shared = self._past.host.shared_devices if self._past.host is not None else ()
         devices = tuple(sorted({gpu.device for gpu in gpus} | set(shared)))
         worker = self._procfs.state().pid
-        if not devices or (devices == self._past.watched and worker == self._past.procfs_pid):
+        self._past.told = not devices or (devices, worker) == (self._past.watched, self._past.procfs_pid)
+        if self._past.told:
             return
         wire = [[device.major, device.minor] for device in devices]
         answer = await self._procfs.ask("watch", {"devices": wire})
-        if isinstance(answer, Answered):
-            self._past.watched = devices
-            self._past.procfs_pid = self._procfs.state().pid
+        self._past.told = isinstance(answer, Answered)
+        if self._past.told:
+            self._past.watched, self._past.procfs_pid = devices, self._procfs.state().pid
 
     def _candidates(self, look: Look, gpus: tuple[GpuReading, ...]) -> list[int]:
         held = {ref.pid for ref, _ in self._past.memory}
@@ -285,6 +286,7 @@ class Sampler:
             self._past.whole_at = now
         answers = await self._procfs.ask_each(pids, sorted(whole))
         looks = {pid: one for pid, one in answers.items() if isinstance(one, ProcessLook)}
+        looks = looks if self._past.told else sightings.without_nodes(looks)
         unreadable = {pid: one.why for pid, one in answers.items() if isinstance(one, UnreadableProcess)}
         return looks, unreadable, frozenset(pid for pid, one in answers.items() if isinstance(one, Gone))
 
@@ -294,5 +296,5 @@ class Sampler:
             return
         answer = await self._procfs.ask("host_files", {"globs": list(self._settings.program_globs)})
         if isinstance(answer, Answered):
-            self._past.files = files_of(answer.parts[0])
+            self._past.files = sightings.files_of(answer.parts[0])
             self._past.files_at = now

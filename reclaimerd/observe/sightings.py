@@ -1,12 +1,14 @@
 """Small readings of a pass's answers: who is listed, who is gone, what a part of an answer holds."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from reclaimerd.model.identity import FileIdentity, ProcessRef
+from reclaimerd.model.ports import Look
 from reclaimerd.model.process import ProcessLook
-from reclaimerd.model.reading import Known
-from reclaimerd.model.snapshot import GpuReading
-from reclaimerd.observe.answers import Answered
+from reclaimerd.model.reading import Absent, Known, Reading, Unreadable
+from reclaimerd.model.snapshot import GpuReading, HostGpus
+from reclaimerd.observe.answers import Answered, Failed
 from reclaimerd.observe.proc_files import read_whole
 
 
@@ -17,6 +19,11 @@ def read_children(pid: int) -> tuple[int, ...]:
     except OSError:
         return ()
     return tuple(int(word) for word in text.split())
+
+
+def version_of(host: HostGpus | None) -> Reading[str]:
+    """Return the driver's version as it was read last."""
+    return Absent("never read") if host is None else Known(host.driver_version)
 
 
 def listed_pids(gpus: tuple[GpuReading, ...]) -> set[int]:
@@ -34,6 +41,28 @@ def exited_in(
         if ref.pid in gone or (seen is not None and (seen.reading.ref != ref or seen.reading.is_released)):
             found.add(ref)
     return found
+
+
+NOT_TOLD = "the procfs worker was not told which devices to look for"
+NOT_ASKED = Failed("failed", NOT_TOLD)
+
+
+def without_nodes(looks: Mapping[int, ProcessLook]) -> dict[int, ProcessLook]:
+    """Return the looks of a worker that knew no devices: what it found of them is unreadable, never none."""
+    return {pid: replace(one, nodes=Unreadable(NOT_TOLD)) for pid, one in looks.items()}
+
+
+def stacks_wanted(look: Look, looks: Mapping[int, ProcessLook]) -> tuple[int, ...]:
+    """Return whose kernel stacks a look is to have: whoever was asked about, and who is in the kernel.
+
+    The latter for a reset alone: those who leave, or wait in D, on whatever GPU.
+    """
+    inside = (pid for pid, one in looks.items() if look.reset and _is_in_kernel(one))
+    return tuple(dict.fromkeys((*look.kernel, *inside)))
+
+
+def _is_in_kernel(look: ProcessLook) -> bool:
+    return look.reading.is_leaving or any(task.state == "D" for task in look.reading.tasks)
 
 
 def last_scan(answer: Answered) -> object:

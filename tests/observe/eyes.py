@@ -52,8 +52,11 @@ class ScriptedProbe:
         self.pid = 901
         self.seconds = 0.0
 
-    async def ask(self, op: str, args: Mapping[str, object] | None = None) -> Answer:
-        """Return the scripted answer; one without a time of its own was sent now."""
+    async def ask(
+        self, op: str, args: Mapping[str, object] | None = None, *, answer_within: float | None = None
+    ) -> Answer:
+        """Return the scripted answer, whatever its time; one without a time of its own was sent now."""
+        del answer_within
         self.asked.append((op, args or {}))
         answer = self.answers.get(op, NOT_SCRIPTED)
         if isinstance(answer, Answered) and answer.sent_at < 0:

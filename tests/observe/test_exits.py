@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -168,3 +169,41 @@ def test_closing_after_the_loop_is_gone_still_closes() -> None:
         asyncio.run(scene())
         watch.close()
     assert _descriptors() == before
+
+
+@contextmanager
+def _free_descriptors(count: int) -> Iterator[None]:
+    """Let this process open about so many files more."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + count, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_flood_of_holders_leaves_us_descriptors_and_its_ends_to_the_looks() -> None:
+    """Anybody who may use a GPU can fork with its node open: half of what we may open is the most."""
+    with _sleeper() as child, _free_descriptors(64):
+        flood = [_ref(child.pid, start) for start in range(1, 500)]
+        with _watch(*flood) as watch:
+            assert 0 < watch.count <= resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+            others = [os.dup(0) for _ in range(16)]
+            for one in others:
+                os.close(one)
+            assert watch.gone() == frozenset()
+
+
+def test_whoever_is_named_first_is_watched_in_place_of_others() -> None:
+    """Targets come before holders whose end nobody waits for; the bound holds."""
+    with _sleeper() as child, _sleeper() as target, _free_descriptors(64):
+        flood = [_ref(child.pid, start) for start in range(1, 500)]
+        with _watch(*flood) as watch:
+            most = watch.count
+            watch.watch((_ref(target.pid), *flood))
+            assert watch.count == most
+            target.kill()
+            wait_until(lambda: bool(watch.gone()), "the target's pidfd becomes readable")
+            assert watch.gone() == {_ref(target.pid)}

@@ -1,5 +1,6 @@
 """The full scan finds whoever really holds a device, and says what it could not look at."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -134,6 +135,23 @@ def test_a_zombie_leader_holds_through_its_thread() -> None:
             assert reader.look(pid, whole=False).nodes == Known((NodeHolding(number),))
         with script(body + ZOMBIE_LEADER) as pid:
             assert nodes_of(scanned(ZERO), pid) == (NodeHolding(ZERO, mapped=True),)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM])
+def test_threads_that_can_not_be_listed_are_named(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """A zombie leader's own table is empty: without its threads' a scan would call the holder free."""
+    real = os.listdir
+
+    def short_of_means(folder: bytes) -> list[bytes]:
+        if folder.endswith(b"/task"):
+            raise OSError(number, os.strerror(number))
+        return real(folder)
+
+    with script(ZOMBIE_LEADER) as pid:
+        monkeypatch.setattr(os, "listdir", short_of_means)
+        finder = ProcessReader().finder
+        for found in (finder.search(pid, deep=False), finder.opened(pid)):
+            assert found.troubles == (f"threads: {os.strerror(number).lower()}",)
 
 
 @pytest.mark.root

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from reclaimerd.judge.exit_path import process_condition
+from reclaimerd.model.kernel import TaskCondition
 from reclaimerd.observe.kernel_scan import (
     KernelScan,
     Touch,
@@ -82,6 +84,15 @@ def test_a_crowd_that_ends_does_not_hide_who_is_blocked(
     found = scanned(proc)
     assert touches(found) == {999: Touch.STACK}
     assert found.skipped == ("10 more processes that leave, are blocked or run",)
+
+
+def test_a_leader_is_among_the_tasks_told_also_where_its_threads_have_lower_numbers(tmp_path: Path) -> None:
+    """Numbers are given out from the start again: a dead leader, its threads past the bound, still shows."""
+    proc = FakeProc(tmp_path)
+    proc.add([FakeTask(900, state="Z"), *(FakeTask(tid, state="D") for tid in range(100, 104))])
+    look = read_kernel_look(900, proc_root=proc.root, most_tasks=3)
+    assert [task.tid for task in look.tasks] == [100, 101, 900]
+    assert process_condition(look)[1][TaskCondition.ZOMBIE_LEADER] == 1
 
 
 def test_what_was_left_out_is_named(tmp_path: Path) -> None:

@@ -1,10 +1,14 @@
 """Looks at real processes in every shape: named by an enemy, dying, stopped, stuck, half dead."""
 
+import errno
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +20,7 @@ from reclaimerd.model.process import (
     ProcessLook,
 )
 from reclaimerd.model.reading import Absent, Known, Unreadable
+from reclaimerd.observe.proc_files import lives, read_tids
 from reclaimerd.observe.processes import ProcessReader
 from tests.rigs.proc_children import ZOMBIE_LEADER, device, script
 from tests.rigs.raw_fuse import RawFuse, why_unavailable
@@ -105,6 +110,51 @@ def test_a_zombie_leader_is_read_by_its_living_threads() -> None:
         assert reading.exe == Known(os.path.realpath(sys.executable))
         assert isinstance(reading.cmdline, Known)
         assert "-c" in reading.cmdline.value
+
+
+@contextmanager
+def _no_descriptor_left() -> Iterator[None]:
+    """Let this process open no file: its limit lies at the first number that is free."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_reader_without_descriptors_takes_nobody_for_gone() -> None:
+    """What can't be opened for our own want of descriptors is unreadable, and says nothing of an end."""
+    with script(THREADS + SLEEP) as pid:
+        reader = ProcessReader()
+        reader.look(pid, whole=False)
+        with _no_descriptor_left(), pytest.raises(OSError) as fault:  # noqa: PT011  # the number is asked below
+            reader.look(pid, whole=True)
+        assert fault.value.errno == errno.EMFILE
+        with _no_descriptor_left(), pytest.raises(OSError) as fault:  # noqa: PT011  # the same
+            lives(pid)
+        assert fault.value.errno == errno.EMFILE
+        assert len(reader.look(pid, whole=True).reading.tasks) == 8
+
+
+@pytest.mark.parametrize("listings", [1, 99])
+def test_a_dead_leader_alone_in_one_listing_is_no_dead_process(
+    monkeypatch: pytest.MonkeyPatch, listings: int
+) -> None:
+    """Threads that hop (each starts the next and ends), or one that execs, may slip out of a listing."""
+    with script(ZOMBIE_LEADER) as pid:
+        left = [listings]
+
+        def without_the_living(directory: int) -> list[int]:
+            left[0] -= 1
+            return [pid] if left[0] >= 0 else read_tids(directory)
+
+        monkeypatch.setattr("reclaimerd.observe.tasks.read_tids", without_the_living)
+        reading = look(pid, whole=True).reading
+        assert not reading.is_released
+        assert reading.whole is (listings == 1)
 
 
 def test_a_dead_unreaped_process_is_there_and_has_nothing() -> None:

@@ -8,7 +8,9 @@ from typing import cast
 import pytest
 
 from reclaimerd.errors import UnsuitableHostError
+from reclaimerd.host.wire import to_wire
 from reclaimerd.model.identity import DeviceNumber, FileIdentity, ProcessRef
+from reclaimerd.model.kernel import KernelLook
 from reclaimerd.model.memory import Baseline, RememberedHolder
 from reclaimerd.model.ports import Look
 from reclaimerd.model.process import (
@@ -30,7 +32,7 @@ from reclaimerd.observe.answers import Answered, Failed, ProbeKind, Silent, Sile
 from reclaimerd.observe.driver_grip import CLOSED_WHY
 from reclaimerd.observe.reset_eyes import ResetEyes, Scope
 from reclaimerd.observe.sampler import HOST_FILES_EVERY_SECONDS, WHOLE_EVERY_SECONDS
-from reclaimerd.observe.sightings import read_children
+from reclaimerd.observe.sightings import NOT_TOLD, read_children
 from tests.builders import (
     BOOT,
     GIB,
@@ -286,6 +288,22 @@ def test_devices_are_told_again_when_they_change_or_were_not_heard() -> None:
     assert told == [[[195, 0], [195, 1]], [[195, 0], [195, 1]], [[195, 0], [195, 255]]]
 
 
+def test_a_worker_that_knows_no_devices_makes_no_search_and_shows_nobody_free() -> None:
+    """Busy with somebody else's question it was not told of them: it would find nobody anywhere."""
+    eyes = _eyes_with_a_holder()
+    _sample(eyes)
+    eyes.procfs.pid = 903
+    eyes.procfs.answers["watch"] = Silent("the procfs worker is busy", MONO)
+    eyes.procfs.looks[_PID] = _look(a_process(_PID))
+    eyes.nvml.answers["host"] = a_host(a_gpu(used=0), a_gpu(GPU_B))
+    searches = len(eyes.procfs.ops("scan"))
+    snapshot = _sample(eyes, Look(full_scan=True))
+    assert len(eyes.procfs.ops("scan")) == searches
+    assert not snapshot.scan.full_now
+    assert snapshot.scan.skipped == (f"full scan: {NOT_TOLD}",)
+    assert [(holder.ref, holder.remembered) for holder in snapshot.holders] == [(_REF, True)]
+
+
 # --- whom it looks at ------------------------------------------------------------------------------
 
 
@@ -520,6 +538,30 @@ def test_what_a_reset_needs_is_read_only_when_asked_for() -> None:
     ]
     assert reset_eyes.scans_before == [before]
     assert len(eyes.procfs.ops("scan")) == before + 1
+
+
+@pytest.mark.parametrize("flags", [0, PF_EXITING], ids=["waits", "leaves"])
+def test_before_a_reset_the_kernel_is_asked_about_whoever_waits_or_leaves(flags: int) -> None:
+    """On whatever GPU: the driver's locks are of all, and the look before may have been another's."""
+    eyes = _eyes_with_a_holder()
+    other = _PID + 1
+    state = "R" if flags else "D"
+    eyes.procfs.looks[other] = _look(a_process(other), DeviceNumber(195, 1))
+    eyes.nvml.answers["host"] = a_host(
+        a_gpu(processes=(a_row(_PID),)), a_gpu(GPU_B, processes=(a_row(other),))
+    )
+    look = KernelLook(
+        a_ref(other), 1, "python", tasks=(), task_count=2, dumping_core=False, tracer_pid=0,
+        ns_pids=(other,), resident_bytes=0, frozen=Known(value=False), freezer="", written_bytes=Known(0),
+        cgroup_bytes=Known(0), at=MONO,
+    )  # fmt: skip
+    eyes.procfs.answers["kernel"] = answered({"pid": other, "kernel": to_wire(look)})
+    _sample(eyes)
+    eyes.procfs.looks[other] = _look(a_process(other, tasks=(a_task(other), a_task(other + 1, state, flags))))
+    assert _sample(eyes, Look(full_scan=True)).kernel == {}
+    snapshot = _sample(eyes, Look(reset=True, full_scan=True, without_driver=True))
+    assert [args["pids"] for args in eyes.procfs.ops("kernel")] == [[other]]
+    assert snapshot.kernel == {other: look}
 
 
 def test_a_look_without_the_driver_asks_nvml_nothing_and_searches_all_the_same() -> None:
