@@ -161,16 +161,18 @@ def kill(cgroup: Cgroup) -> None:
     _write(cgroup, "cgroup.kill", b"1")
 
 
-def freeze(cgroup: Cgroup) -> bool:
-    """Hold the subtree still; return whether that is ours to undo. Raises OSError.
+def may_freeze(cgroup: Cgroup) -> bool:
+    """Tell whether the subtree can be held still, and nobody else holds it so. Raises OSError.
 
     One that somebody else froze stays theirs. Without cgroup.freeze (before Linux 5.2) nothing is
     held: whoever kills must list again just before.
     """
-    if not _has(cgroup, "cgroup.freeze") or _read(cgroup.directory_fd, "cgroup.freeze").strip() != "0":
-        return False
+    return _has(cgroup, "cgroup.freeze") and _read(cgroup.directory_fd, "cgroup.freeze").strip() == "0"
+
+
+def freeze(cgroup: Cgroup) -> None:
+    """Hold the subtree still. Raises OSError."""
     _write(cgroup, "cgroup.freeze", b"1")
-    return True
 
 
 def thaw(cgroup: Cgroup) -> str:

@@ -100,9 +100,14 @@ class Executor:
         return await self.warner.warn(step, dry_run=dry_run)
 
     async def _terminate(self, step: Step, *, dry_run: bool) -> Outcome:
-        """Send SIGTERM to each target, and see the workload's cgroup for the first time."""
+        """Send SIGTERM to each target, and see the workload's cgroup for the first time.
+
+        What may never be killed as a whole is not told to end as a whole either.
+        """
         if step.target.scope is Scope.WORKLOAD:
-            self.sights.remember(step.incident, step.target.workload)
+            seen = self.sights.remember(step.incident, step.target.workload)
+            if isinstance(seen, Forbidden) and len(step.targets) > 1:
+                return Outcome(OutcomeKind.WITHHELD, f"{seen.why}; nothing was sent")
         order = SignalOrder(signal.SIGTERM, resume=may_resume(step), dry_run=dry_run)
         return combined(await self._send(step, order))
 

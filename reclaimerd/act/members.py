@@ -13,6 +13,7 @@ from typing import Protocol
 from reclaimerd.act import cgroup as groups
 from reclaimerd.act.cgroup import Cgroup, Forbidden, Unusable
 from reclaimerd.act.signals import SignalOrder, send
+from reclaimerd.act.thaw_guard import dismiss, stand_by
 from reclaimerd.model.identity import FileIdentity, IncidentId, ProcessRef
 from reclaimerd.model.incident import OutcomeKind, TargetOutcome
 from reclaimerd.model.ports import LookAgainPort
@@ -82,14 +83,20 @@ async def kill_members(step: Step, cgroup: Cgroup, hands: MemberHands, *, dry_ru
 
 
 async def _kill_at_once(step: Step, cgroup: Cgroup, hands: MemberHands, *, dry_run: bool) -> MembersOutcome:
-    """Freeze, list, judge every member, then kill or let go; a dry run freezes nothing."""
-    ours = False if dry_run else groups.freeze(cgroup)
+    """Freeze, list, judge every member, then kill or let go; a dry run freezes nothing.
+
+    Our own death lets them go too.
+    """
+    if dry_run or not groups.may_freeze(cgroup):
+        return await _judge_then_kill(step, cgroup, hands, dry_run=dry_run)
+    guard = stand_by(cgroup)
     still_frozen = ""
     try:
+        groups.freeze(cgroup)
         outcome = await _judge_then_kill(step, cgroup, hands, dry_run=dry_run)
     finally:
-        if ours:
-            still_frozen = groups.thaw(cgroup)
+        still_frozen = groups.thaw(cgroup)
+        dismiss(guard, thawed=not still_frozen)
     if still_frozen:
         return replace(outcome, why=f"{outcome.why}; {still_frozen}".removeprefix("; "))
     return outcome
@@ -173,12 +180,16 @@ class FirstSights:
 
     seen: dict[IncidentId, FileIdentity] = field(default_factory=dict)
 
-    def remember(self, incident: IncidentId, workload: Workload) -> None:
-        """Note the directory's identity, once; what can't be opened is told when it is to be killed."""
+    def remember(self, incident: IncidentId, workload: Workload) -> Forbidden | None:
+        """Note the directory's identity, once; return why it may not be acted on as a whole, if so.
+
+        What can't be opened is told when it is to be killed.
+        """
         found = groups.open_cgroup(workload)
         if isinstance(found, Cgroup):
             self._note(incident, found)
             groups.close(found)
+        return found if isinstance(found, Forbidden) else None
 
     def forget(self, incident: IncidentId) -> None:
         """Drop the incident's directory."""

@@ -5,6 +5,7 @@ reads pid 0 and -1 as "everyone", and no call in this file takes such a number.
 """
 
 import asyncio
+import errno
 import os
 import select
 import signal
@@ -20,6 +21,9 @@ from reclaimerd.model.step import Step
 
 SIDE_BY_SIDE = 32
 """Targets looked at together: their looks stay fresh, and their descriptors stay few."""
+
+_NO_PROCESS = frozenset({errno.ESRCH, errno.EINVAL, errno.ENOENT})
+"""What pidfd_open(2) says of a pid that is at most a thread's, or of a group whose leader was reaped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +95,9 @@ def _open(ref: ProcessRef, boot_id: str) -> _Sight | TargetOutcome:
         return TargetOutcome(ref, OutcomeKind.IDENTITY_CHANGED, "seen in another boot of this machine")
     try:
         return _Sight(ref, os.pidfd_open(ref.pid))
-    except ProcessLookupError:
-        return TargetOutcome(ref, OutcomeKind.ALREADY_GONE, "no such process")
     except OSError as error:
+        if error.errno in _NO_PROCESS:
+            return TargetOutcome(ref, OutcomeKind.ALREADY_GONE, "no such process")
         text = f"pidfd_open failed ({error.strerror}); nothing was sent"
         return TargetOutcome(ref, OutcomeKind.FAILED, text)
 

@@ -315,6 +315,32 @@ def test_a_forbidden_boundary_withholds_the_kill() -> None:
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_login_session_is_not_told_to_end_as_a_whole(*, dry_run: bool) -> None:
+    """What may not be killed as a whole gets no SIGTERM as a whole: the user's other job lives on."""
+    with child(*OBEYS) as hog, child(*OBEYS) as neighbour:
+        session = a_workload("s", kind=WorkloadKind.SESSION, path="/user.slice/user-1.slice/session-1.scope")
+        wide = replace(a_target(a_process(workload=session)), scope=Scope.WORKLOAD)
+        step = replace(a_step(an_incident(wide)), targets=(neighbour.ref, hog.ref))
+        outcome = asyncio.run(_executor().execute(_permit(step, dry_run=dry_run)))
+        assert outcome.kind is OutcomeKind.WITHHELD
+        assert "login session; use scope process or tree; nothing was sent" in outcome.detail
+        assert hog.alive()
+        assert neighbour.alive()
+
+
+@pytest.mark.process
+def test_of_a_login_session_the_one_process_may_be_told_to_end() -> None:
+    """Nobody else goes with it."""
+    with child(*OBEYS) as hog:
+        session = a_workload("s", kind=WorkloadKind.SESSION, path="/user.slice/user-1.slice/session-1.scope")
+        wide = replace(a_target(a_process(workload=session)), scope=Scope.WORKLOAD)
+        step = replace(a_step(an_incident(wide)), targets=(hog.ref,))
+        assert asyncio.run(_executor().execute(_permit(step))).kind is OutcomeKind.SENT
+        assert hog.end() == -signal.SIGTERM
+
+
+@pytest.mark.process
 @pytest.mark.parametrize("kind", [WorkloadKind.SLURM_JOB, WorkloadKind.UNIT])
 def test_without_a_usable_cgroup_each_target_is_killed(kind: WorkloadKind) -> None:
     """A Slurm job's cgroup, or one that is gone, means the known members one by one, and it is said."""

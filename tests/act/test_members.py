@@ -2,6 +2,10 @@
 
 import asyncio
 import os
+import select
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -38,6 +42,7 @@ UNIFIED = next(
     None,
 )
 FREEZER = Path("/sys/fs/cgroup/freezer")
+ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [
     pytest.mark.process,
     pytest.mark.root,
@@ -133,6 +138,61 @@ def test_members_are_held_still_while_they_are_judged() -> None:
         assert frozen == ["1\n"]
         assert outcome == MembersOutcome((), OutcomeKind.WITHHELD, "sshd is a member")
         assert box.all_live()
+
+
+_DIES_WHILE_IT_JUDGES = """
+import asyncio, os, sys
+from reclaimerd.act import cgroup as groups
+from reclaimerd.act.members import MemberHands, kill_members
+from reclaimerd.model.incident import Stage
+from tests.act.children import look_at_ticks
+from tests.builders import BOOT, a_step, a_workload
+
+async def die(step, pids):
+    assert (directory := sys.argv[2]) and open(directory + "/cgroup.freeze").read() == "1\\n"
+    os.kill(os.getpid(), 9)
+
+found = groups.open_cgroup(a_workload(path=sys.argv[1], controller=""))
+hands = MemberHands(look_at_ticks, die, BOOT)
+asyncio.run(kill_members(a_step(stage=Stage.SIGKILL), found, hands, dry_run=False))
+"""
+
+
+@pytest.mark.parametrize("theirs", [False, True], ids=["ours", "somebody else's"])
+def test_our_own_death_while_members_are_judged_leaves_nobody_frozen(theirs: bool) -> None:  # noqa: FBT001  # a case
+    """What we hold still is let go when we die by SIGKILL; what somebody else froze stays frozen."""
+    with _box() as box:
+        freeze = box.directory / "cgroup.freeze"
+        freeze.write_text("1" if theirs else "0")
+        program = [sys.executable, "-c", _DIES_WHILE_IT_JUDGES, box.workload.path, str(box.directory)]
+        assert subprocess.run(program, cwd=ROOT, check=False, timeout=60).returncode == -signal.SIGKILL
+        wanted = "frozen 1" if theirs else "frozen 0"
+        _await_event(box, wanted)
+        assert freeze.read_text() == ("1\n" if theirs else "0\n")
+        assert theirs or box.all_live()
+
+
+def test_nobody_is_held_still_where_our_death_could_not_let_them_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a guard nothing is frozen, judged or sent, and the reason is told."""
+    monkeypatch.setattr("reclaimerd.act.thaw_guard.SHELL", "/nonexistent/sh")
+    with _box() as box:
+        outcome = _kill(box, box.judge)
+        assert outcome.kind is OutcomeKind.FAILED
+        assert "/nonexistent/sh can't stand by to let it go should we die" in outcome.why
+        assert outcome.why.endswith("nothing was sent")
+        assert box.all_live()
+
+
+def _await_event(box: Box, wanted: str) -> None:
+    """Wait until the cgroup's events say so, 10 s at most; the kernel wakes us at each change."""
+    events = os.open(box.directory / "cgroup.events", os.O_RDONLY)
+    try:
+        poll = select.poll()
+        poll.register(events, select.POLLPRI)
+        while wanted not in os.pread(events, 4096, 0).decode():
+            assert poll.poll(10_000), f"no {wanted!r} within 10 s: {box.events()}"
+    finally:
+        os.close(events)
 
 
 def test_one_member_that_nobody_knows_spares_all() -> None:

@@ -1,6 +1,7 @@
 """Claims about signals, on real children."""
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -268,6 +269,23 @@ def test_looks_go_side_by_side_and_the_last_look_comes_before_the_signal() -> No
         outcomes = _send([target.ref for target in targets], KILL, look)
         assert {outcome.kind for outcome in outcomes} == {OutcomeKind.SENT}
         assert most == 3
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOENT, errno.ESRCH])
+def test_a_pid_that_is_only_a_groups_or_a_threads_name_is_no_process(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Up to Linux 6.15 pidfd_open says EINVAL of a reaped leader whose process group lives on."""
+
+    def no_leader(pid: int) -> int:
+        raise OSError(number, os.strerror(number), pid)
+
+    monkeypatch.setattr(os, "pidfd_open", no_leader)
+    looks: list[str] = []
+    look = answering(StillRight(), lambda: looks.append("looked"))
+    (outcome,) = _send([a_ref(4_000_001)], KILL, look)
+    assert (outcome.kind, outcome.detail) == (OutcomeKind.ALREADY_GONE, "no such process")
+    assert looks == []
 
 
 def test_out_of_descriptors_is_a_failure_and_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
