@@ -5,7 +5,7 @@ decide what is ours to stop, try twice, or start what was not running before.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -78,6 +78,22 @@ class Clients:
                 return await self._set(uuid, command, change.before)
             case _:
                 assert_never(change.kind)
+
+    async def ask_starts(self, changes: Sequence[Change]) -> Result:
+        """Ask for the start of every unit among these that ran before, in one call that waits for none.
+
+        It proves nothing: `undo` does, which waits for the very same jobs.
+        """
+        wanted = [each.name for each in changes if each.kind is ChangeKind.UNIT and each.before in _RUNS]
+        units = [name for name in wanted if _UNIT.fullmatch(name)]
+        if not units:
+            return ChangeMade("no unit is to be started")
+        said = await self._ask(self.tools.systemctl, "start", "--no-block", "--", *units)
+        if isinstance(said, ChangeFailed):
+            return said
+        if said.code:
+            return ChangeFailed(f"`systemctl start --no-block` ended with {said.code}: {said.words}")
+        return ChangeMade(f"asked for: {', '.join(units)}")
 
     def _fence(self) -> Fence:
         """Return the fence as the policy has it now."""

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reclaimerd import __version__
@@ -26,11 +26,16 @@ from reclaimerd.daemon.this_host import on_this_host, sees_host_pids
 from reclaimerd.daemon.wiring import build
 from reclaimerd.errors import ConfigError, ExitCode, ReclaimerdError, UnsuitableHostError
 from reclaimerd.model.policy import Policy
+from reclaimerd.model.reset_run import ChangeState, ResetPhase, ResetRun
 from reclaimerd.record import logs
 
 STATE_DIRECTORY = Path("/var/lib/reclaimerd")
 LOG_DIRECTORY = Path("/var/log/reclaimerd")
 SOCKET = Path("/run/reclaimerd/reclaimerd.sock")
+RESTORE_SECONDS = 12.0
+"""How long --restore waits for what it asked for: TimeoutStopSec=20s ends it, and it must speak before."""
+MOST_VERIFY_SECONDS = 5.0
+"""How much of it a GPU may take to come back; the units that were stopped for it come after."""
 PROMISED_SECONDS = 4.8
 STOP_SECONDS = 2.5
 """SIGTERM promises 5 s in any state, an act under way has 2 of them; the rest is left to the kernel."""
@@ -95,20 +100,39 @@ async def _restore(options: Options) -> ExitCode:
     except ReclaimerdError as error:  # what was stopped must come back whatever the file says
         sys.stderr.write(f"reclaimerd: {error}\nreclaimerd: putting back by the built-in policy\n")
         loaded = LoadedPolicy(Policy())
+    loaded = in_haste(loaded)
     pacing = Pacing(asyncio.get_running_loop().time)
     engine = await build(options.paths, Choice(foreground=True), loaded, pacing.wake)
     service = Service(engine, pacing)
     try:
-        await engine.resets.put_back(engine.cycle.state.ledger)
-        left = [run.id for run in engine.cycle.state.ledger.resets if not run.is_done]
-        for name in left:
-            sys.stderr.write(
-                f"reclaimerd: reset {name}: its tool may be running, so nothing is put back yet\n"
-            )
+        with suppress(TimeoutError):
+            async with asyncio.timeout(RESTORE_SECONDS):
+                await engine.resets.put_back(engine.cycle.state.ledger)
+        for run in engine.cycle.state.ledger.resets:
+            if not run.is_done:
+                sys.stderr.write(f"reclaimerd: reset {run.id}: {left_words(run)}\n")
     finally:
         await engine.close()
         await asyncio.to_thread(_release, service)
     return ExitCode.OK
+
+
+def in_haste(loaded: LoadedPolicy) -> LoadedPolicy:
+    """Return the policy for a process that the service manager ends soon."""
+    reset = loaded.policy.reset
+    reset = replace(reset, verify_seconds=min(reset.verify_seconds, MOST_VERIFY_SECONDS))
+    return replace(loaded, policy=replace(loaded.policy, reset=reset))
+
+
+def left_words(run: ResetRun) -> str:
+    """Return what is still open of a reset, for the journal; the next start goes on with it."""
+    if run.phase in (ResetPhase.RESET, ResetPhase.LEFT_ALONE):
+        return "its tool may be running, so nothing is put back yet"
+    left = ", ".join(one.name for one in run.changes if one.state is ChangeState.MADE)
+    return (
+        f"not seen to be put back in time: {left or 'nothing'}; "
+        "see `systemctl status` of each unit, the next start of reclaimerd goes on with it"
+    )
 
 
 async def _serve(options: Options) -> ExitCode:

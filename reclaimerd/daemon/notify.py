@@ -6,6 +6,7 @@ A datagram that never blocks. Written here, in two dozen lines: docs/adr/0004 sa
 import os
 import socket
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 _FIRST_GIVEN = 3
@@ -27,9 +28,38 @@ def notify(*fields: str) -> bool:
     return True
 
 
-def reloading() -> bool:
-    """Say that a reload began, as Type=notify-reload wants it (systemd 253), harmless before."""
-    return notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+@dataclass(slots=True)
+class LifeSigns:
+    """What the service manager is told of our life; a word that it had no room for is said again.
+
+    Without the READY after a reload it would take us for "reloading" from then on. What is owed goes in its
+    order and before each later word; a newer reload takes the place of an older, so it is two words at most.
+    """
+
+    ready: bool = False
+    _owed: list[tuple[str, ...]] = field(default_factory=list)
+
+    def passed(self, *fields: str) -> None:
+        """Say how we are; the first time also that we are ready."""
+        self._pay()
+        taken = notify(*fields if self.ready else ("READY=1", *fields))
+        self.ready = self.ready or taken
+
+    def reload_began(self) -> None:
+        """Say so, as Type=notify-reload wants it (systemd 253); before the first pass it would mean READY."""
+        if self.ready:
+            self._owed = [("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")]
+            self._pay()
+
+    def reload_ended(self) -> None:
+        """Say that the reload is over, whatever came of it."""
+        if self.ready:
+            self._owed.append(("READY=1",))
+            self._pay()
+
+    def _pay(self) -> None:
+        while self._owed and notify(*self._owed[0]):
+            del self._owed[0]
 
 
 def watchdog_seconds() -> float | None:

@@ -9,7 +9,7 @@ from reclaimerd.config.load import LoadedPolicy
 from reclaimerd.daemon.access import Caller
 from reclaimerd.daemon.entries import of_host
 from reclaimerd.daemon.http_server import Answer, refusal
-from reclaimerd.daemon.notify import notify, reloading
+from reclaimerd.daemon.past import Reader
 from reclaimerd.daemon.service import Service
 from reclaimerd.errors import ConfigError, ExitCode, ReclaimerdError
 from reclaimerd.model.audit_record import RecordKind
@@ -22,26 +22,30 @@ STAYS = "the old policy stays in force"
 
 @dataclass(slots=True)
 class Reload:
-    """Reads the file in a thread (`read`), and lets engine and door take it; one at a time."""
+    """Reads the file in a thread (`read`), and lets engine and door take it; one at a time.
+
+    A disk that does not answer ends it after a while: the old policy stays, and another can be asked for.
+    """
 
     service: Service
     read: Callable[[], LoadedPolicy]
     open_to: Callable[[AccessSettings], Awaitable[None]]
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _reader: Reader = field(default_factory=Reader)
 
     async def take(self, actor: Actor | None = None) -> LoadedPolicy:
         """Let the file's policy hold from the next pass on. Raises ReclaimerdError: it was not taken."""
         async with self._turn:
-            reloading()
+            self.service.life_signs.reload_began()
             try:
                 return await self._taken(actor)
             finally:
-                notify("READY=1")
+                self.service.life_signs.reload_ended()
                 self.service.pacing.wake()
 
     async def _taken(self, actor: Actor | None) -> LoadedPolicy:
         try:
-            loaded = await asyncio.to_thread(self.read)
+            loaded = await self._reader.read(self.read, "reading the policy")
         except ReclaimerdError as error:
             logs.error("reload_refused", error=str(error), effect=STAYS)
             await self._note(RecordKind.NOTE, f"reload refused, {STAYS}: {error}", actor)

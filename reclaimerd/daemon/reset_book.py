@@ -101,12 +101,14 @@ class RunBook:
 
     `known`: who was seen to hold its GPUs, or None. `may_start`: this very process has made the phase
     RESET durable and has not given the tool the word; a run that was found in that phase never gives it.
+    `in_haste`: we may be ended soon, so what waits for nothing is asked for first.
     """
 
     joints: ResetJoints
     run: ResetRun
     known: frozenset[ProcessRef] | None = None
     may_start: bool = False
+    in_haste: bool = False
     _owed_records: tuple[AuditEntry, ...] = ()
     _owed_changes: tuple[LedgerChange, ...] = field(default=())
 

@@ -100,9 +100,13 @@ async def stop_clients(book: RunBook) -> Moved:
 async def restore(book: RunBook) -> Moved:
     """Put back everything that was changed, the last first; what can't be put back calls a person.
 
-    The scheduler's fence stays where the GPU is not seen to be well, and a person is told once.
+    The scheduler's fence stays where the GPU is not seen to be well, and a person is told once. In haste the
+    units' starts are asked for before anything is waited for: a vendor's tool that hangs, or a unit that
+    starts slowly, must not keep the next one down.
     """
     book.joints.grip.take_back()
+    if book.in_haste:
+        await _ask_starts(book)
     for kind in _UNDO_ORDER:
         for change in reversed(_of_kind(book.run, kind)):
             if change.state is not ChangeState.MADE:
@@ -115,6 +119,22 @@ async def restore(book: RunBook) -> Moved:
     text = _restored_text(left)
     evidence = tuple(f"{change.name} (before: {change.before}): {change.text}" for change in left)
     return Moved(ResetFact.RESTORED, text, evidence=evidence)
+
+
+async def _ask_starts(book: RunBook) -> None:
+    """Ask for all the units that were stopped, the last first; each is proven afterwards, as ever."""
+    units = [one for one in reversed(_of_kind(book.run, ChangeKind.UNIT)) if one.state is ChangeState.MADE]
+    if not units:
+        return
+    words = "start all that was stopped, without waiting"
+    try:
+        answer = await book.joints.clients.ask_starts(units)
+    except Exception as error:  # noqa: BLE001  # each is started by itself afterwards
+        answer = ChangeFailed(f"{type(error).__name__}: {error}")
+    if isinstance(answer, ChangeFailed):
+        await book.note(f"failed: {words}: {answer.why}")
+    else:
+        await book.note(f"{words}{_said(answer.text)}")
 
 
 def _of_kind(run: ResetRun, kind: ChangeKind) -> tuple[Change, ...]:

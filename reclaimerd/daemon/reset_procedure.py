@@ -73,7 +73,7 @@ class ResetProcedure:
             run = run_in(self._joints.ledger(), run_id)
             if run is None or run.is_done:
                 return
-            book = RunBook(self._joints, run)
+            book = RunBook(self._joints, run, in_haste=True)
             may_run = run.boot_id == self._joints.boot_id and run.phase in _TOOL_MAY_RUN
             is_ready = may_run and run.phase is ResetPhase.RESET
             if run.phase in _BEFORE_TOOL or (is_ready and await never_ran(self._joints, run)):

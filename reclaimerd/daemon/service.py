@@ -20,7 +20,7 @@ from reclaimerd.daemon.driver_watch import DRIVER_ROLE
 from reclaimerd.daemon.engine import ROLES, Engine
 from reclaimerd.daemon.evidence_wiring import Investigator
 from reclaimerd.daemon.following import resumed
-from reclaimerd.daemon.notify import notify, watchdog_seconds
+from reclaimerd.daemon.notify import LifeSigns, watchdog_seconds
 from reclaimerd.daemon.opening import Moment, Order
 from reclaimerd.daemon.pacing import Pacing
 from reclaimerd.daemon.past import Reader
@@ -57,13 +57,13 @@ class Service:
     last_pass_at: float | None = None
     last_pass_seconds: float = 0.0
     last_error: str = ""
+    life_signs: LifeSigns = field(default_factory=LifeSigns)
     _remembered_at: float = field(default=0.0)
     _remembered: object = None
     _workers: tuple[AbandonedWorker, ...] = ()
     _in_pass: bool = False
     _head_at: float = float("-inf")
     _head: object = None
-    _ready: bool = False
     _auto: AutoEvidence | None = None
     _reader: Reader = field(default_factory=Reader)
 
@@ -250,9 +250,7 @@ class Service:
         """Tell the service manager how we are; a command in the foreground is nobody's service."""
         if self.engine.choice.foreground:
             return
-        fields = ("WATCHDOG=1", f"STATUS={status_sentence(self.cycle)}")
-        taken = notify(*fields if self._ready else ("READY=1", *fields))
-        self._ready = self._ready or taken  # a word that a busy manager had no room for is said again
+        self.life_signs.passed("WATCHDOG=1", f"STATUS={status_sentence(self.cycle)}")
 
     def _warn(self, name: str, **fields: object) -> None:
         """Log a warning; a command in the foreground keeps its output to itself."""

@@ -64,8 +64,10 @@ def _do(directory: Path, asked: argparse.Namespace) -> int:
             if not asked.quiet:
                 print("\n".join(states))  # noqa: T201 - the same
             return OK if "active" in states else NOT_ACTIVE
-        case verb:
-            job = _stop if verb == "stop" else _start
+        case "stop":
+            return max((_stop(directory, name) for name in asked.units), default=OK)
+        case _:
+            job = _ask_start if asked.no_block else _start
             return max((job(directory, name) for name in asked.units), default=OK)
 
 
@@ -112,6 +114,15 @@ def _stop(directory: Path, name: str) -> int:
     return max(worst, _start(directory, name)) if unit.returns else worst
 
 
+def _ask_start(directory: Path, name: str) -> int:
+    """Start a unit at once; one that starts slowly is on its way until somebody waits for it."""
+    unit = read_units(directory).units.get(name)
+    if unit is None or not unit.slow_start_seconds:
+        return _start(directory, name)
+    note_job(directory, "ask", name)
+    return OK
+
+
 def _start(directory: Path, name: str) -> int:
     known = read_units(directory)
     unit = known.units.get(name)
@@ -120,6 +131,7 @@ def _start(directory: Path, name: str) -> int:
         return NO_SUCH_UNIT
     if known.state(name) == "active":
         return OK
+    time.sleep(unit.slow_start_seconds)
     if unit.fail_start:
         _complain(f"Job for {name} failed: {unit.fail_start}")
         return FAILED

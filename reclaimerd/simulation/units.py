@@ -44,6 +44,7 @@ class SimulatedUnit:
     fail_stop: str = ""
     fail_start: str = ""
     slow_stop_seconds: float = 0.0
+    slow_start_seconds: float = 0.0
     returns: bool = False
     cgroup: str = ""
     pid: int = 0
@@ -61,7 +62,7 @@ class SimulatedUnit:
         return replace(self, active=True, pid=pid, start_ticks=(read_start_ticks(pid) or 0) if pid else 0)
 
 
-_KEYS: Mapping[str, str] = {"slow_stop_seconds": "slow_stop"}
+_KEYS: Mapping[str, str] = {"slow_stop_seconds": "slow_stop", "slow_start_seconds": "slow_start"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,7 @@ def _unit_from(row: Mapping[str, object], faults: list[str]) -> SimulatedUnit:
         fail_stop=table.text("fail_stop", ""),
         fail_start=table.text("fail_start", ""),
         slow_stop_seconds=table.number("slow_stop"),
+        slow_start_seconds=table.number("slow_start"),
         returns=table.flag("returns"),
         cgroup=table.text("cgroup", ""),
         pid=int(table.number("pid")),

@@ -128,6 +128,29 @@ def test_what_was_not_running_is_never_started(rig: Rig) -> None:
     assert rig.calls == []
 
 
+def test_units_are_asked_for_in_one_call_that_waits_for_none(rig: Rig) -> None:
+    """Those that ran before and no other; what is no unit's name reaches nobody."""
+    other = replace(UNIT, name="exporter.service")
+    idle, bad = replace(UNIT, name="idle.service", before="inactive"), replace(UNIT, name="--now")
+    asked = runs(lambda: rig.clients.ask_starts([UNIT, PERSIST, idle, bad, other]))
+    assert asked == ChangeMade("asked for: nvidia-dcgm.service, exporter.service")
+    assert rig.calls == ["start --no-block -- nvidia-dcgm.service exporter.service"]
+    assert isinstance(runs(lambda: rig.clients.ask_starts([idle, PERSIST])), ChangeMade)
+    assert len(rig.calls) == 1
+
+
+def test_units_that_can_not_be_asked_for_are_said(rig: Rig) -> None:
+    """A program's code and words, or that it hangs."""
+    tool = program(rig.folder / "no", "echo 'Failed to connect to bus' >&2; exit 1")
+    clients = replace(rig.clients, tools=replace(rig.clients.tools, systemctl=tool))
+    answer = runs(lambda: clients.ask_starts([UNIT]))
+    assert isinstance(answer, ChangeFailed)
+    assert "ended with 1: Failed to connect to bus" in answer.why
+    hangs = replace(rig.clients.tools, systemctl=program(rig.folder / "hang", "exec sleep 60"))
+    clients = Clients(hangs, lambda: ResetSettings(unit_seconds=0.3), lambda: "")
+    assert isinstance(runs(lambda: clients.ask_starts([UNIT])), ChangeFailed)
+
+
 @pytest.mark.parametrize("name", ["", "-x.service", "a b.service", "--now", "../x.service", "unit"])
 def test_only_a_units_name_reaches_systemctl(rig: Rig, name: str) -> None:
     """An option or a path as a unit's name is a failure, and nothing is called."""

@@ -3,7 +3,7 @@
 `Life` is one life of the daemon over it. A fuse ends a life at a chosen boundary, as SIGKILL does.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from reclaimerd.act.reset_texts import outcome_of_tool
@@ -360,6 +360,17 @@ class FakeHost:
         self._set(change, before=True)
         self.fuse.point(f"after undoing {change.name}")
         return ChangeMade()
+
+    async def ask_starts(self, changes: Sequence[Change]) -> ChangeMade | ChangeFailed:
+        """Ask for units without a wait; never while the tool runs."""
+        names = ", ".join(each.name for each in changes)
+        self.fuse.point(f"before asking for {names}")
+        self.acts.append(f"ask for {names}")
+        if self.tool.may_run:
+            self.sins.append(f"asked for {names} while the tool ran")
+        if "ask" in self.undo_errors:
+            raise self.undo_errors["ask"]
+        return ChangeFailed("it would not") if self._fails("ask") else ChangeMade(f"asked for: {names}")
 
     def _fails(self, name: str) -> bool:
         left = self.fails.get(name, 0)

@@ -1,5 +1,6 @@
 """The daemon as a real process: how it starts, reloads, tells its manager, and ends, with which code."""
 
+import asyncio
 import json
 import os
 import signal
@@ -15,13 +16,18 @@ from pathlib import Path
 import pytest
 
 from reclaimerd.act.reset_files import Claim, take_claim
+from reclaimerd.config.load import LoadedPolicy
+from reclaimerd.daemon import main
+from reclaimerd.daemon.engine import Paths
 from reclaimerd.daemon.past import read_stored
 from reclaimerd.daemon.this_host import read_boot_id, read_own_ref
 from reclaimerd.host.files import ensure_directory
 from reclaimerd.model.ledger import Ledger
-from reclaimerd.model.reset_run import ResetPhase, ResetResult
+from reclaimerd.model.policy import Policy, ResetSettings
+from reclaimerd.model.reset_run import Change, ChangeKind, ChangeState, ResetPhase, ResetResult
 from reclaimerd.record.store import STORE_NAME, Store
 from reclaimerd.simulation.host import read_simulated_host, write_simulated_host
+from reclaimerd.simulation.units import SimulatedUnit, read_jobs, write_units
 from tests.e2e.rig import Rig, is_alive, rule, signals_in, simulated_host
 from tests.judge.reset_builders import a_run
 from tests.rigs.simulated import wait_until
@@ -389,6 +395,39 @@ def test_restore_puts_back_what_a_reset_had_stopped_and_no_tool_runs(rig: Rig) -
     assert not (rig.state / "writer.json").exists()
 
 
+def test_restore_starts_every_unit_though_the_first_starts_slowly(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The service manager ends it soon: all are asked for at once, and what is not seen to run is said.
+
+    The record keeps it open, so the next start proves it.
+    """
+    names = ("exporter.service", "dcgm.service")
+    write_units(rig.host, [SimulatedUnit(name, active=False, slow_start_seconds=60.0) for name in names])
+    changes = tuple(Change(ChangeKind.UNIT, name, "active", ChangeState.MADE) for name in names)
+    leave_run(rig, ResetPhase.STOP_CLIENTS, changes)
+    monkeypatch.setattr(main, "RESTORE_SECONDS", 3.0)
+    paths = Paths(rig.state, rig.host / "log", rig.directory / "socket", rig.policy, rig.host)
+    began = time.monotonic()
+    asyncio.run(main._restore(main.Options(paths, once=False, dry_run=False)))
+    assert time.monotonic() - began < BOUND
+    assert read_jobs(rig.host) == ("ask dcgm.service", "ask exporter.service")
+    said = capsys.readouterr().err
+    assert "not seen to be put back in time: exporter.service, dcgm.service" in said
+    (left,) = read_stored(rig.state).ledger.resets
+    assert (left.phase, {one.state for one in left.changes}) == (ResetPhase.RESTORE, {ChangeState.MADE})
+    assert not (rig.state / "writer.json").exists()
+
+
+def test_restore_speaks_before_the_service_manager_ends_it() -> None:
+    """Its own bound is well within TimeoutStopSec, and a GPU that does not come back takes a part of it."""
+    text = (Path(__file__).parents[2] / "systemd" / "reclaimerd.service").read_text(encoding="utf-8")
+    stop = float(text.partition("TimeoutStopSec=")[2].partition("s")[0])
+    assert stop >= main.RESTORE_SECONDS + 5.0
+    reset = main.in_haste(LoadedPolicy(Policy())).policy.reset
+    assert reset.verify_seconds < main.RESTORE_SECONDS / 2 < ResetSettings().verify_seconds
+
+
 def test_restore_leaves_a_reset_whose_tool_may_run_to_the_next_start(rig: Rig) -> None:
     """And says so. Its marks tell that it runs: here it is this very process."""
     leave_run(rig, ResetPhase.LEFT_ALONE)
@@ -402,9 +441,10 @@ def test_restore_leaves_a_reset_whose_tool_may_run_to_the_next_start(rig: Rig) -
     assert (left.phase, left.result) == (ResetPhase.LEFT_ALONE, None)
 
 
-def leave_run(rig: Rig, phase: ResetPhase) -> None:
+def leave_run(rig: Rig, phase: ResetPhase, changes: tuple[Change, ...] = ()) -> None:
     """Leave a reset in the store as a daemon that was killed would."""
     run("--simulate", str(rig.host), "--config", str(rig.policy), "--once")
     store = Store.open(rig.state / STORE_NAME)
-    store.save((), Ledger(resets=(replace(a_run(), boot_id=read_boot_id(), phase=phase),)))
+    left = replace(a_run(), boot_id=read_boot_id(), phase=phase, changes=changes)
+    store.save((), Ledger(resets=(left,)))
     store.close()

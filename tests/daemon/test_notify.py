@@ -6,11 +6,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from reclaimerd.daemon.notify import notify, reloading, watchdog_seconds
+from reclaimerd.daemon.notify import LifeSigns, notify, watchdog_seconds
 
 
 @pytest.fixture
@@ -30,11 +31,76 @@ def test_fields_come_as_lines_of_one_datagram(manager: socket.socket) -> None:
 
 
 def test_a_reload_says_when_it_began(manager: socket.socket) -> None:
-    """MONOTONIC_USEC is wanted by Type=notify-reload."""
-    assert reloading()
+    """MONOTONIC_USEC is wanted by Type=notify-reload; READY ends it."""
+    signs = LifeSigns(ready=True)
+    signs.reload_began()
     first, second = manager.recv(4096).decode().split("\n")
     assert first == "RELOADING=1"
     assert int(second.removeprefix("MONOTONIC_USEC=")) > 0
+    signs.reload_ended()
+    assert manager.recv(4096) == b"READY=1"
+
+
+def words_said(manager: socket.socket) -> list[str]:
+    """Return the first field of everything that waits for the manager but what fills its socket."""
+    manager.setblocking(False)
+    found = []
+    with suppress(BlockingIOError):
+        while True:
+            found.append(manager.recv(8192).decode().partition("\n")[0])
+    return [word for word in found if not word.startswith("STATUS=x")]
+
+
+def fill_up() -> None:
+    """Leave no room in the manager's socket."""
+    while notify("STATUS=x"):
+        pass
+
+
+@pytest.mark.parametrize("full_from", ["began", "ended"])
+def test_the_end_of_a_reload_comes_to_a_manager_that_had_no_room(
+    manager: socket.socket, full_from: str
+) -> None:
+    """Else the unit is "reloading" for ever: what was not taken is said before the next word, in order."""
+    signs = LifeSigns(ready=True)
+    said: list[str] = []
+    if full_from == "began":
+        fill_up()
+    signs.reload_began()
+    if full_from == "ended":
+        said += words_said(manager)
+        fill_up()
+    signs.reload_ended()
+    signs.passed("WATCHDOG=1")
+    said += words_said(manager)
+    assert "READY=1" not in said
+    signs.passed("WATCHDOG=1")
+    said += words_said(manager)
+    assert said == ["RELOADING=1", "READY=1", "WATCHDOG=1"]
+    signs.passed("WATCHDOG=1")
+    assert words_said(manager) == ["WATCHDOG=1"]
+
+
+def test_many_reloads_under_a_busy_manager_are_told_as_one(manager: socket.socket) -> None:
+    """What is owed does not grow: the newest reload's beginning and end stand for all."""
+    signs = LifeSigns(ready=True)
+    fill_up()
+    for _ in range(50):
+        signs.reload_began()
+        signs.reload_ended()
+    words_said(manager)
+    signs.passed("WATCHDOG=1")
+    assert words_said(manager) == ["RELOADING=1", "READY=1", "WATCHDOG=1"]
+
+
+def test_a_reload_before_the_first_pass_does_not_say_ready(manager: socket.socket) -> None:
+    """READY is said after the first pass and not before, whoever asks for a reload meanwhile."""
+    signs = LifeSigns()
+    signs.reload_began()
+    signs.reload_ended()
+    assert words_said(manager) == []
+    signs.passed("WATCHDOG=1")
+    assert manager.recv(64) == b"READY=1\nWATCHDOG=1"
 
 
 def test_an_abstract_address_works(monkeypatch: pytest.MonkeyPatch) -> None:

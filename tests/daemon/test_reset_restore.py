@@ -13,7 +13,7 @@ from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.ports import Look, ToolEnded, ToolVanished
 from reclaimerd.model.reset_run import ChangeState, ResetPhase, ResetResult
 from tests.daemon.reset_ends import assert_ended, assert_refused_and_restored, run
-from tests.daemon.reset_host import DCGM, EXPORTER, RUN, SUCCESS, FakeHost, a_disk_error
+from tests.daemon.reset_host import CHANGES, DCGM, EXPORTER, NVSM, RUN, SUCCESS, FakeHost, a_disk_error
 
 UNDONE = tuple(
     f"restore: {words}" for words in ("start ", "persistence mode on again", "write ", "let go of")
@@ -121,6 +121,40 @@ def test_a_record_that_cannot_be_written_ends_the_way_forward_and_everything_is_
     assert len(host.ledger.past_resets) == 1
     undone = [line for line in host.texts if line.startswith(UNDONE)]
     assert len(undone) == len([act for act in host.acts if act.startswith("undo")])
+
+
+def _cut_off() -> FakeHost:
+    """Return a host whose daemon ended when both clients were stopped and the tool was not started."""
+    changes = tuple(replace(one, state=ChangeState.MADE) for one in CHANGES)
+    host = FakeHost(units={DCGM: "inactive", EXPORTER: "inactive", NVSM: "inactive"}, persistence=False)
+    stands = replace(host.run, phase=ResetPhase.LOOK_AGAIN, changes=changes)
+    host.ledger = replace(host.ledger, resets=(stands,))
+    return host
+
+
+def test_in_haste_every_unit_is_asked_for_before_anything_is_waited_for() -> None:
+    """A unit that starts slowly, or a vendor's tool that hangs, must not keep the next unit down."""
+    host = _cut_off()
+    asyncio.run(host.a_life().put_back(RUN))
+    assert host.acts[0] == f"ask for {EXPORTER}, {DCGM}"
+    assert host.is_as_before()
+    assert (
+        f"restore: start all that was stopped, without waiting (asked for: {EXPORTER}, {DCGM})" in host.texts
+    )
+    usual = _cut_off()
+    asyncio.run(usual.a_life().run(RUN))
+    assert not [act for act in usual.acts if act.startswith("ask")], "a daemon that lives has the time"
+
+
+@pytest.mark.parametrize("error", [None, KeyError("no")], ids=["it fails", "a bug"])
+def test_units_that_can_not_be_asked_for_together_are_started_one_by_one(error: Exception | None) -> None:
+    """It is on record, and everything is put back as without it."""
+    host = _cut_off()
+    host.fails, host.undo_errors = {"ask": 1}, {} if error is None else {"ask": error}
+    asyncio.run(host.a_life().put_back(RUN))
+    assert [line for line in host.texts if "failed: start all that was stopped" in line]
+    assert host.run.phase is ResetPhase.DONE
+    assert host.is_as_before()
 
 
 def test_a_disk_that_comes_back_late_gets_the_whole_record() -> None:

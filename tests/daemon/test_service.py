@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 import structlog
 
+from reclaimerd.daemon import notify as notify_module
 from reclaimerd.daemon import service as service_module
 from reclaimerd.daemon.driver_watch import DriverWatch
 from reclaimerd.daemon.engine import ROLES, Choice, Engine
@@ -218,7 +219,7 @@ def make(
         told.append(fields)
         return len(told) > lost
 
-    monkeypatch.setattr(service_module, "notify", notify)
+    monkeypatch.setattr(notify_module, "notify", notify)
     service = Service(cast("Engine", engine), Pacing(time.monotonic), wall=lambda: WALL)
     return Story(rig, engine, service, told)
 

@@ -1,5 +1,6 @@
 """The package's own scripts, as dpkg calls them: what ran before an upgrade runs after it, whatever came."""
 
+import json
 import os
 import subprocess
 from dataclasses import dataclass
@@ -7,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from reclaimerd.daemon.this_host import read_boot_id, read_own_ref
+from reclaimerd.host.wire import to_json
+
 SCRIPTS = Path(__file__).resolve().parents[2] / "deploy" / "debian"
+LEFT = ("store.sqlite", "audit.jsonl", "HOLD")
 BOTH = ("reclaimerd.socket", "reclaimerd.service")
 SYSTEMCTL = """#!/bin/sh
 echo "$*" >>"$HERE/calls"
@@ -17,7 +22,7 @@ echo "$*" >>"$HERE/calls"
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A folder in the place of /run, and a systemctl that notes what it is asked."""
+    """A folder in the place of /run, /var and /etc, and a systemctl that notes what it is asked."""
 
     folder: Path
 
@@ -30,7 +35,9 @@ class Host:
         """Run a script as dpkg does; return what systemctl was asked for but how things are."""
         text = (SCRIPTS / script).read_text(encoding="utf-8")
         copy = self.folder / script
-        copy.write_text(text.replace("/run/", f"{self.folder}/run/"), encoding="utf-8")
+        for place in ("run", "var", "etc"):
+            text = text.replace(f"/{place}/", f"{self.folder}/{place}/")
+        copy.write_text(text, encoding="utf-8")
         calls = self.folder / "calls"
         calls.write_text("", encoding="ascii")
         environment = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "HERE": str(self.folder)}
@@ -43,7 +50,19 @@ class Host:
             timeout=60,
         )
         assert done.returncode == 0, done.stderr
+        (self.folder / "said").write_text(done.stderr, encoding="utf-8")
         return [line for line in calls.read_text(encoding="ascii").splitlines() if line[:4] != "show"]
+
+    @property
+    def directories(self) -> list[Path]:
+        """Return where a daemon's things lie."""
+        return [self.folder / place / "reclaimerd" for place in ("var/lib", "var/log", "run")]
+
+    def has_run(self) -> None:
+        """Leave what a daemon leaves that ended by itself: state, log, and a hold file."""
+        for folder, name in zip(self.directories, LEFT, strict=True):
+            folder.mkdir(parents=True)
+            (folder / name).write_text("x", encoding="ascii")
 
     @property
     def remembers(self) -> bool:
@@ -130,3 +149,50 @@ def test_a_removal_disables_and_leaves_no_note(host: Host) -> None:
     host.call("postrm", "remove")
     assert not host.remembers
     assert starts(host.call("postinst", "configure", "1")) == []
+
+
+def test_a_purge_takes_the_records_of_a_daemon_that_is_gone(host: Host) -> None:
+    """Also where it was killed and left its claim, or where its pid is another's by now."""
+    host.has_run()
+    gone = {**own_claim(), "start_ticks": 1}
+    (host.directories[0] / "writer.json").write_text(json.dumps(gone), encoding="ascii")
+    host.call("prerm", "remove")
+    host.call("postrm", "remove")
+    assert all(folder.exists() for folder in host.directories)
+    host.call("postrm", "purge")
+    assert not any(folder.exists() for folder in host.directories)
+
+
+@pytest.mark.parametrize("sign", ["pod", "writer", "written since"])
+def test_a_purge_leaves_what_a_pod_has(host: Host, sign: str) -> None:
+    """The DaemonSet keeps state and log in the same directories: they are not the package's to take away."""
+    host.has_run()
+    host.call("postrm", "remove")
+    state, log, _ = host.directories
+    match sign:
+        case "pod":
+            (host.folder / "var/lib/kubelet/pods/0f/containers/reclaimerd").mkdir(parents=True)
+        case "writer":
+            (state / "writer.json").write_text(json.dumps(own_claim()), encoding="ascii")
+            os.utime(state / "writer.json", (0, 0))
+        case _:
+            later = (state / ".removed").stat().st_mtime + 1
+            os.utime(log / "audit.jsonl", (later, later))
+    host.call("postrm", "purge")
+    kept = [folder / name for folder, name in zip(host.directories, LEFT, strict=True)]
+    assert [path.read_text(encoding="ascii") for path in kept] == ["x"] * 3
+    assert "are left: " in (host.folder / "said").read_text(encoding="utf-8")
+
+
+def test_an_installation_forgets_the_removal_before(host: Host) -> None:
+    """What its daemon writes from now on is the package's."""
+    host.has_run()
+    host.call("postrm", "remove")
+    assert (host.directories[0] / ".removed").exists()
+    host.call("postinst", "configure")
+    assert not (host.directories[0] / ".removed").exists()
+
+
+def own_claim() -> dict[str, object]:
+    """Return a writer's claim of this very process."""
+    return dict(json.loads(to_json(read_own_ref(read_boot_id()))))

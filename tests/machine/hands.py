@@ -6,7 +6,7 @@ signal are the project's own code. May not decide whether an act was right: `ora
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -229,6 +229,10 @@ class SimClients:
     async def undo(self, change: Change) -> ChangeMade | ChangeFailed:
         """Put it back."""
         return self._set(change, before=True)
+
+    async def ask_starts(self, _changes: Sequence[Change]) -> ChangeMade | ChangeFailed:
+        """Ask for units without a wait: each is started when it is put back."""
+        return ChangeMade("asked for")
 
     def _set(self, change: Change, *, before: bool) -> ChangeMade | ChangeFailed:
         self.fuse.point(f"before changing {change.name}")

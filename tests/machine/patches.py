@@ -4,7 +4,6 @@ Only names of the outermost edge are replaced: system calls, clocks, workers, th
 whoever is asked for drains, and log lines. All between them is the project's own code, as it is wired.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +16,6 @@ from reclaimerd.act import signals
 from reclaimerd.daemon import (
     drain_asks,
     opening,
-    reloading,
     service,
     wiring,
     wiring_drain,
@@ -25,6 +23,7 @@ from reclaimerd.daemon import (
     wiring_hands,
 )
 from reclaimerd.daemon.news import News
+from reclaimerd.daemon.past import Reader
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.incident import TargetOutcome
 from reclaimerd.model.step import Step
@@ -50,8 +49,8 @@ class InlineQueue:
         item[0]()
 
 
-async def _inline(work: Callable[..., Any], *args: Any) -> Any:
-    return work(*args)
+async def _inline(_reader: Reader, work: Callable[[], Any], _what: str) -> Any:
+    return work()
 
 
 async def _nobody_writes(*_args: object, **_words: object) -> None:
@@ -104,7 +103,7 @@ def _patch_clocks_and_records(host: Host, patches: pytest.MonkeyPatch) -> None:
     patches.setattr(wiring, "sees_host_pids", lambda: True)
     patches.setattr(opening, "secrets", SimpleNamespace(token_hex=host.token))
     patches.setattr(drain_asks, "random", SimpleNamespace(uniform=lambda _low, high: high))
-    patches.setattr(reloading, "asyncio", SimpleNamespace(to_thread=_inline, Lock=asyncio.Lock))
+    patches.setattr(Reader, "_read", _inline)
 
 
 def _patch_eyes(host: Host, patches: pytest.MonkeyPatch) -> None:

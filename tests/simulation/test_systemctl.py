@@ -144,7 +144,7 @@ def test_units_survive_the_way_through_the_file(tmp_path: Path) -> None:
     """Every field is written and read; no file is no units; faults come together."""
     assert read_units(tmp_path).units == {}
     lists = (("--gpu", "G"), ("r",), ("b",), ("c",), ("p",), ("t",))
-    unit = SimulatedUnit('a "b".service', False, *lists, "x", "y", 0.5, True, "/c", 7, 8)
+    unit = SimulatedUnit('a "b".service', False, *lists, "x", "y", 0.5, 0.25, True, "/c", 7, 8)
     write_units(tmp_path, [unit])
     assert read_units(tmp_path).units == {unit.name: unit}
     (tmp_path / "units.toml").write_text('[[unit]]\nname = 3\nactive = "no"\nspeed = 1\n')

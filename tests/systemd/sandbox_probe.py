@@ -99,6 +99,8 @@ def claims(pid: int) -> dict[str, Callable[[], object]]:
         "make device": lambda: os.mknod("/run/reclaimerd/d", 0o20600, os.makedev(1, 3)),
         "become somebody": lambda: os.setuid(1234),
         "load module": lambda: called(LIBC.syscall(175, b"", 0, b"")),
+        "write /tmp": lambda: written("/tmp/x"),
+        "write /var/tmp": lambda: written("/var/tmp/x"),
         "write state": lambda: written("/var/lib/reclaimerd/x"),
         "write log": lambda: written("/var/log/reclaimerd/x"),
         "write /run/reclaimerd": lambda: written("/run/reclaimerd/x"),

@@ -1,7 +1,7 @@
 """A stand-in for the daemon inside a booted systemd: start one reset, or find it again; or change clients.
 
-`starter.py reset DIR` as a unit's program; `starter.py clients SECONDS make|undo UNIT...` by hand. What it
-learns it appends to a file as JSON lines, or prints.
+`starter.py reset DIR` as a unit's program; `starter.py clients SECONDS make|undo|ask UNIT...` by hand. What
+it learns it appends to a file as JSON lines, or prints.
 """
 
 import asyncio
@@ -71,9 +71,13 @@ def _say(folder: Path, state: str, **more: object) -> None:
 
 
 async def clients(seconds: float, verb: str, units: list[str]) -> None:
-    """Make or undo the changes of these units in turn; print what came of each."""
+    """Make or undo the changes of these units in turn, or ask for all at once; print what came of each."""
     settings = ResetSettings(unit_seconds=seconds)
     hands = Clients(ClientTools("/usr/bin/systemctl", "/bin/false"), lambda: settings, lambda: "")
+    if verb == "ask":
+        answer = await hands.ask_starts([Change(ChangeKind.UNIT, unit, "active") for unit in units])
+        print(json.dumps({"unit": "", "came": type(answer).__name__, **asdict(answer)}))  # noqa: T201 (its job)
+        return
     for unit in units:
         change = Change(ChangeKind.UNIT, unit, "active")
         answer = await (hands.make(change) if verb == "make" else hands.undo(change))

@@ -36,6 +36,7 @@ HERE = Path(__file__).parent
 BLOCKED = HERE / "blocked_daemon.py"
 LACKING = missing_programs() or ("" if shutil.which("dpkg-deb") else "not installed: dpkg-deb")
 HOLDER = "[Service]\nUser=nobody\nExecStart=/bin/sleep infinity\n"
+NEWER = "/srv/newer"
 STOP_SECONDS = 5.0
 LEEWAY_SECONDS = 3.0
 """For a loaded machine between the daemon's end and our seeing it."""
@@ -223,6 +224,24 @@ def test_the_sandbox_denies_what_it_says_and_nothing_else(unit: Installed) -> No
     }
 
 
+def test_it_starts_beside_a_full_disk_and_its_hooks_have_room(unit: Installed) -> None:
+    """What is temporary is its own and in memory: a full root file system takes it from nobody."""
+    booted = unit.machine
+    unit.simulate()
+    for place in ("/tmp", "/var/tmp"):
+        booted.run("mount", "-t", "tmpfs", "-o", "size=64k,nr_inodes=4", "tmpfs", place)
+        booted.run("sh", "-c", f"touch {place}/mark; cat /dev/zero >{place}/fill; touch {place}/more")
+    try:
+        assert booted.run("mktemp").returncode != 0, "the disk is not full"
+        booted.systemctl("start", UNIT)
+        inside = f"nsenter -t {unit.main_pid} -m sh -c"
+        tried = booted.run("sh", "-c", f"{inside} 'mktemp && mktemp -p /var/tmp && test ! -e /tmp/mark'")
+        assert tried.returncode == 0, tried.stderr
+    finally:
+        booted.systemctl("stop", UNIT)
+        booted.run("umount", "/tmp", "/var/tmp")
+
+
 def test_watching_needs_no_root(unit: Installed, stage: Stage) -> None:
     """With the drop-in it runs as a user, sees every holder, answers, and can't signal anybody."""
     booted = unit.machine
@@ -264,6 +283,56 @@ def test_the_managers_socket_outlives_the_daemon(unit: Installed) -> None:
     assert path.stat().st_ino == before.st_ino
     booted.systemctl("stop", "reclaimerd.socket")
     assert not path.exists()
+
+
+def test_an_upgrade_over_an_edited_policy(unit: Installed) -> None:
+    """Told to keep it, dpkg keeps the policy and the daemon runs on; asked by nobody, it stops half way.
+
+    DEBIAN_FRONTEND does not answer for a conffile. The mend of the half way starts what ran.
+    """
+    booted = unit.machine
+    unit.simulate()
+    policy = unit.place("/etc/reclaimerd/reclaimerd.toml")
+    edited = policy.read_bytes()
+    booted.systemctl("start", UNIT)
+    before = unit.main_pid
+    quiet = ("env", "DEBIAN_FRONTEND=noninteractive", "dpkg", "--force-unsafe-io")
+    kept = ("--force-confdef", "--force-confold")
+    try:
+        done = booted.run(*quiet, *kept, "--install", newer_package(unit, "9.0"))
+        assert done.returncode == 0, done.stderr
+        after = unit.main_pid
+        assert after not in (0, before)
+        assert policy.read_bytes() == edited
+
+        done = booted.run(*quiet, "--install", newer_package(unit, "9.1"))
+        assert done.returncode != 0
+        assert "conffile prompt" in done.stderr
+        assert (policy.read_bytes(), booted.show(UNIT, "ActiveState")) == (edited, "inactive")
+        mended = booted.run("dpkg", "--configure", "--pending", "--force-confold")
+        assert mended.returncode == 0, mended.stderr
+        assert unit.main_pid not in (0, after)
+        assert policy.read_bytes() == edited
+        assert (
+            booted.run("dpkg-query", "-W", "-f", "${Status}", "reclaimerd").stdout == "install ok installed"
+        )
+    finally:
+        booted.run(*quiet, *kept, "--force-downgrade", "--install", str(unit.package))
+        booted.run("rm", "-rf", NEWER, f"{policy}.dpkg-dist")
+
+
+def newer_package(unit: Installed, version: str) -> str:
+    """Return a package of a version whose policy is another than that of the one before."""
+    script = f"""
+set -e
+[ -d {NEWER} ] || dpkg-deb -R {unit.package} {NEWER}
+sed -i 's/^Version: .*/Version: {version}/' {NEWER}/DEBIAN/control
+echo '# {version}' >>{NEWER}/etc/reclaimerd/reclaimerd.toml
+dpkg-deb --root-owner-group -Znone --build {NEWER} {NEWER}/../{version}.deb
+"""
+    made = unit.machine.run("sh", "-c", script)
+    assert made.returncode == 0, made.stderr
+    return f"{NEWER}/../{version}.deb"
 
 
 def test_a_removal_leaves_the_records_and_no_process(unit: Installed) -> None:

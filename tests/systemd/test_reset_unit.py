@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,7 @@ UNITS = {
     "holder.service": HOLDER,
     "exporter.service": f"[Unit]\nBindsTo=holder.service\nAfter=holder.service\n{HOLDER}",
     "other.service": HOLDER,
+    "tardy.service": f"{HOLDER}ExecStartPre=/bin/sleep 300\nTimeoutStartSec=infinity\n",
     "slow.service": f"[Service]\nExecStart={DEAF}\nTimeoutStopSec=3s\n",
 }
 LIFE_SECONDS = 30.0
@@ -158,6 +160,17 @@ def test_units_that_stop_together_come_back_together(booted: Booter) -> None:
     for unit, pid in pids.items():
         assert (machine.show(unit, "ActiveState"), machine.show(unit, "MainPID")) == ("active", pid)
     assert machine.show("other.service", "MainPID") == others
+
+    _clients(machine, 20, "make", "exporter.service", "holder.service")
+    (asked,) = _clients(machine, 20, "ask", "tardy.service", "exporter.service", "holder.service")
+    assert asked["came"] == "ChangeMade", asked
+    for unit in ("holder.service", "exporter.service"):
+        wait_until(partial(_is, machine, unit, "active"), f"{unit} runs beside one that starts slowly", 20.0)
+    assert _is(machine, "tardy.service", "activating")
+
+
+def _is(machine: Machine, unit: str, state: str) -> bool:
+    return machine.show(unit, "ActiveState") == state
 
 
 def test_a_unit_that_stops_too_late_is_a_failure_and_comes_back(booted: Booter) -> None:

@@ -113,6 +113,7 @@ def test_what_can_not_be_had_says_why() -> None:
         "ProtectControlGroups",
         "PrivateNetwork",
         "ProtectHostname",
+        "PrivateTmp",
     ):
         assert name in reasons
         assert not values_of(UNIT, name)
