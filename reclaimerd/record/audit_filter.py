@@ -6,7 +6,7 @@ Both ask the same functions about the same words, so the index can't find more o
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -36,6 +36,10 @@ class Keys(NamedTuple):
     workload: str
 
 
+def no_limit() -> None:
+    """Let a search take as long as it takes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Filter:
     """What a record must have; "" and None ask nothing. Instants are wall seconds, `until` is not within.
@@ -44,7 +48,8 @@ class Filter:
     operator, watch); `outcome` also
     takes an end, such as reclaimed; `text` stands anywhere in its words, in whatever case. `incidents` are
     several of which one is enough. `job` is a Slurm job's number, `pod` NAMESPACE/NAME or a uid. `kinds` only
-    spares the reading of others: they may come all the same.
+    spares the reading of others: they may come all the same. `go_on` is called again and again while the log
+    is searched, and raises where that takes too long.
     """
 
     since: float | None = None
@@ -63,6 +68,7 @@ class Filter:
     pod: str = ""
     incidents: frozenset[str] = frozenset()
     kinds: frozenset[str] = frozenset()
+    go_on: Callable[[], None] = field(default=no_limit, compare=False)
 
     def word_tests(self) -> tuple[str, ...]:
         """Return which words of a record are asked for."""
@@ -124,6 +130,7 @@ class Filter:
 
     def takes(self, record: Json) -> bool:
         """Tell whether a record is what is asked for."""
+        self.go_on()
         if self.narrows() and not self.takes_keys(keys_of(record)):
             return False
         return not self.text or any(self.text.lower() in text.lower() for text in texts_of(record))
@@ -136,6 +143,7 @@ class Filter:
         folded = json.dumps(self.text.lower())[1:-1].encode("ascii") if self.text.isascii() else b""
 
         def may_hold(content: bytes) -> bool:
+            self.go_on()
             if needles and not any(needle in content for needle in needles):
                 return False
             return not folded or folded in content.lower()

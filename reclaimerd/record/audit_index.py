@@ -74,20 +74,16 @@ class AuditIndex:
         replaced where we write. Raises OSError and RecordError.
         """
         path = directory / INDEX_NAME
-        if not _is_ours(path):
-            if not write:
-                return None
-            _make(path)
+        if _is_ours(path):
+            with suppress(sqlite3.Error):
+                return cls(_connected(path, write=write))
+        if not write:
+            return None
         try:
-            return cls(_connected(path, write=write))
+            _make(path)
+            return cls(_connected(path, write=True))
         except sqlite3.Error as error:
-            if not write:
-                return None
-            try:
-                _make(path)
-                return cls(_connected(path, write=True))
-            except sqlite3.Error:
-                raise index_error(path, error) from error
+            raise index_error(path, error) from error
 
     def close(self) -> None:
         """Let go of it."""

@@ -4,12 +4,12 @@ Two readings, by the index where there is one: which incidents name it, then tho
 bounded by how many incidents are told. It writes nothing.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from reclaimerd.record.audit_filter import Filter, Json, instant_of, table_of, tables_of, word_of
+from reclaimerd.record.audit_filter import Filter, Json, instant_of, no_limit, table_of, tables_of, word_of
 from reclaimerd.record.audit_index import AuditIndex
 from reclaimerd.record.audit_read import read_records
 from reclaimerd.record.audit_review import Found, review
@@ -21,7 +21,10 @@ _GRAVEST: Final = ("signalled", "unknown", "acted", "nothing_done")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Who is asked about: a pid (all its processes without `start`), a job or a pod; by `uid` only theirs."""
+    """Who is asked about: a pid (all its processes without `start`), a job or a pod; by `uid` only theirs.
+
+    `go_on` is called while the log is searched, and raises where that takes too long.
+    """
 
     pid: int | None = None
     start: int | None = None
@@ -30,6 +33,7 @@ class Asked:
     since: float | None = None
     uid: int | None = None
     limit: int = 20
+    go_on: Callable[[], None] = field(default=no_limit, compare=False)
 
     def is_meant(self, ref: Json) -> bool:
         """Tell whether a process reference is the one that was asked about."""
@@ -37,7 +41,9 @@ class Asked:
 
     def filter(self) -> Filter:
         """Return what a record has that names it."""
-        return Filter(pid=self.pid, job=self.job, pod=self.pod, since=self.since, uid=self.uid)
+        return Filter(
+            pid=self.pid, job=self.job, pod=self.pod, since=self.since, uid=self.uid, go_on=self.go_on
+        )
 
 
 def read_why(directory: Path, asked: Asked, index: AuditIndex | None) -> Json:
@@ -112,7 +118,9 @@ def _stories(
     """Return these incidents, each from all of its records, in the order of their names."""
     is_meant = asked.is_meant if asked.pid is not None else None
     stories = {name: Story(name, is_meant) for name in names}
-    for found in review(directory, Filter(incidents=frozenset(names)), index, newest_first=False):
+    for found in review(
+        directory, Filter(incidents=frozenset(names), go_on=asked.go_on), index, newest_first=False
+    ):
         _note_fault(found, faults)
         story = stories.get(word_of(found.record, "incident"))
         if story is not None:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import resource
 import sqlite3
 import stat
 from collections.abc import Callable
@@ -262,6 +263,22 @@ def test_a_busy_index_is_no_fault(log: Log, monkeypatch: pytest.MonkeyPatch) -> 
     if ready.index is not None:
         ready.index.close()
     other.close()
+
+
+def test_a_full_disk_costs_the_index_and_not_the_review(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the first index of a log can't be made, the log is read, and whoever asks for one is told why."""
+    monkeypatch.setattr(audit_review, "MOST_BEHIND_BYTES", 0)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))  # no file grows, as on a full disk
+    try:
+        ready = ready_index(log.directory, may_write=True)
+        found = list(review(log.directory, Filter(pid=103), ready.index, newest_first=False))
+        (log.directory / INDEX_NAME).unlink(missing_ok=True)
+        with pytest.raises(RecordError, match="the log is not concerned"):
+            AuditIndex.open(log.directory, write=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert len(found) == 5
 
 
 @pytest.mark.root
