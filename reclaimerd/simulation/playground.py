@@ -10,6 +10,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -49,13 +50,17 @@ def main(argv: Sequence[str]) -> int:
 def _start(directory: Path) -> int:
     """Start the host as a session of its own, and pass on what it says when it stands."""
     words = [sys.executable, "-m", "reclaimerd.simulation.playground", str(directory), "--stay"]
-    # It outlives us on purpose: --stop ends it.
-    host = subprocess.Popen(  # our own program
-        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
-    )
-    if host.stdout is None:
-        raise ReclaimerdError("the host gave no output")
-    said = host.stdout.read()
+    # Its faults go to a file of no name: it must not hold open what somebody reads to the end.
+    with tempfile.TemporaryFile() as faults:
+        # It outlives us on purpose: --stop ends it.
+        host = subprocess.Popen(  # our own program
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=faults, start_new_session=True
+        )
+        if host.stdout is None:
+            raise ReclaimerdError("the host gave no output")
+        said = host.stdout.read()
+        faults.seek(0)
+        sys.stderr.buffer.write(faults.read())
     sys.stdout.buffer.write(said)
     sys.stdout.flush()
     return 0 if said else 1
