@@ -21,6 +21,7 @@ MOST_BYSTANDERS = 6
 TABLES: dict[str, Table] = {
     "daemon": {"mode": "enforce", "interval": "50ms", "full_scan": "5s"},
     "audit": {"file_size": "256KiB", "keep_files": 8},
+    "breaker": {"workloads_per_pass": 1000, "gpu_percent": 100, "gpus_at_least": 64},
     "budgets": {"workloads_per_window": 100_000, "workloads_per_day": 100_000, "drains_per_day": 200},
 }
 HOG = rule(**{"for": "100ms", "grace": "500ms"})

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from reclaimerd.errors import ReclaimerdError
 from reclaimerd.observe.open_processes import MOST_OPEN
 from tests.e2e.rig import is_alive, simulated_host
 from tests.rigs.simulated import wait_until
@@ -82,6 +83,9 @@ def soak(seconds: float, every: float, seed: int) -> Soaked:
                     churn.round()
                     churn.workers_die = time.monotonic() < began + seconds / 2 - MOURNING_SECONDS
                     assert daemon.process.poll() is None, daemon.words()
+        except ReclaimerdError as error:
+            message = f"after {time.monotonic() - began:.0f} s: {error}; {rig.ask('/v1/status')['attention']}"
+            raise AssertionError(message) from error
         finally:
             churn.close()
         took = time.monotonic() - began
