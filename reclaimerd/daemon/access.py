@@ -78,12 +78,16 @@ class Rights:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A peer with its role and, where it has none, why; an owner may order a kill of their own processes."""
+    """A peer with its role and, where it has none, why; an owner may order a kill of their own processes.
+
+    `unknown`: it can't be told at the moment (the worker that reads it is being replaced), so no role holds.
+    """
 
     role: Role
     actor: Actor
     why: str = ""
     may_own: bool = False
+    unknown: bool = False
 
     def as_owner(self) -> "Caller":
         """Return the same caller, who asks by the right of an owner and by no other."""
@@ -122,10 +126,10 @@ async def caller_of(peer: Peer, procfs: Probe, rights: Rights) -> Caller:
     part = answer.parts[0] if isinstance(answer, Answered) else {}
     role = role_of(peer, rights)
     actor = _actor_of(peer, part, role)
-    if "stranger" not in part:
-        return Caller(Role.NONE, actor, "where you come from could not be read")
     if _has_ended(peer):  # its pid may be another's by now, and so may be what was read
         return Caller(Role.NONE, actor, "the process that connected has ended")
+    if "stranger" not in part:
+        return Caller(Role.NONE, actor, "where you come from could not be read", unknown=True)
     if part["stranger"]:
         return Caller(Role.NONE, actor, f"you are not on the host itself: {part['stranger']}")
     why = "" if role is not Role.NONE else "you are neither root nor a member of a group that may"

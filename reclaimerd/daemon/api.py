@@ -10,11 +10,11 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 
 from reclaimerd.daemon.access import Caller, Role
-from reclaimerd.daemon.asking import OrderFault, demand_reason, demand_waiting, orders_of
+from reclaimerd.daemon.asking import OrderFault, consent_of, demand_reason, demand_waiting, orders_of
 from reclaimerd.daemon.audit_calls import export_call
 from reclaimerd.daemon.breaker_calls import breakers_call, close_call
 from reclaimerd.daemon.candidates import candidates_call
-from reclaimerd.daemon.denials import Denials, NeedsRoleError
+from reclaimerd.daemon.denials import Denials, NeedsRoleError, unknown_caller
 from reclaimerd.daemon.desk import Ticket, gravest
 from reclaimerd.daemon.drain_calls import drain_call, undrain_call
 from reclaimerd.daemon.evidence_wiring import Investigator
@@ -94,6 +94,8 @@ class Api:
         route = next((one for one in fitting if one.method == call.method), None)
         if route is None:
             return refusal(405, f"{call.path} takes {fitting[0].method}", exit_code=ExitCode.USAGE)
+        if caller.unknown:
+            return unknown_caller()
         try:
             return await self._answered(route, call, caller)
         except NeedsRoleError as error:
@@ -169,7 +171,7 @@ class Api:
         return await reset_call(self._service, call, caller, followed)
 
     async def _candidates(self, call: Call, caller: Caller) -> Answer:
-        return Answer(200, await candidates_call(self._service, call.query, caller))
+        return Answer(200, await candidates_call(self._service, call.query, caller, self._owners))
 
     async def _reclaim(self, call: Call, caller: Caller) -> Answer:
         orders = orders_of(call.body, caller.actor)
@@ -178,7 +180,8 @@ class Api:
             demand_waiting()
         if caller.actor.is_owner:
             await self._owners.check(orders, caller)
-        tickets = [Ticket(order, await self._service.family(order)) for order in orders]
+        consent = consent_of(call.body)
+        tickets = [Ticket(order, await self._service.family(order), consent) for order in orders]
         return Answer(200, {}, lines=followed(tickets, self._service, waits=waits))
 
     async def _pause(self, call: Call, caller: Caller) -> Answer:

@@ -1,9 +1,10 @@
 """Read an operator's order from the API's body: every field checked, nothing guessed."""
 
+import math
 import re
 from collections.abc import Mapping
 
-from reclaimerd.daemon.opening import Order
+from reclaimerd.daemon.opening import Consent, Order
 from reclaimerd.errors import ExitCode, ReclaimerdError
 from reclaimerd.model.identity import GpuUuid
 from reclaimerd.model.incident import Actor
@@ -29,18 +30,47 @@ def orders_of(body: Mapping[str, object], actor: Actor) -> tuple[Order, ...]:
     targets = body.get("targets")
     if not isinstance(targets, list) or not targets:
         raise OrderFault("targets must be a list with at least one process", "give --pid")
-    most = _whole(body, "max_targets") or DEFAULT_MOST_TARGETS
+    most = consent_of(body).most
     if len(targets) > min(most, MOST_TARGETS):
         raise OrderFault(
             f"{len(targets)} processes are more than {most}", "if you mean it, raise --max-targets"
         )
-    scope = body.get("scope") or Scope.PROCESS.value
-    if scope not in [one.value for one in Scope]:
-        raise OrderFault(f"scope {scope!r} is not known", "use process, tree or workload")
-    orders = tuple(_order(target, body, actor, Scope(scope)) for target in targets)
+    scope = scope_of(body.get("scope"))
+    orders = tuple(_order(target, body, actor, scope) for target in targets)
     if len({order.pid for order in orders}) < len(orders):
         raise OrderFault("a process is named twice", "name each once")
     return orders
+
+
+def scope_of(value: object) -> Scope:
+    """Return what a target takes along, itself alone where nothing is said. Raises OrderFault."""
+    scope = value or Scope.PROCESS.value
+    if scope not in [one.value for one in Scope]:
+        raise OrderFault(f"scope {str(scope)[:64]!r} is not known", "use process, tree or workload")
+    return Scope(scope)
+
+
+def consent_of(body: Mapping[str, object]) -> Consent:
+    """Return what whoever orders agreed to: how many at most, and who was shown. Raises OrderFault."""
+    most = _whole(body, "max_targets") or DEFAULT_MOST_TARGETS
+    shown = body.get("shown")
+    if shown is None:
+        return Consent(most)
+    fault = OrderFault(
+        "shown must be an object with the number of processes and their uids", "or leave it out"
+    )
+    if not isinstance(shown, dict):
+        raise fault
+    processes, uids = shown.get("processes"), shown.get("uids")
+    if not _is_whole(processes) or not isinstance(uids, list) or len(uids) > MOST_TARGETS:
+        raise fault
+    if not all(_is_whole(uid) for uid in uids):
+        raise fault
+    return Consent(most, processes, frozenset(uids))
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def resumed_gpu(body: Mapping[str, object]) -> GpuUuid | None:
@@ -51,6 +81,18 @@ def resumed_gpu(body: Mapping[str, object]) -> GpuUuid | None:
     if not isinstance(gpu, str) or not _GPU.fullmatch(gpu):
         raise OrderFault(f"{str(gpu)[:64]!r} is no UUID of a whole GPU", "see reclaimctl status")
     return GpuUuid(gpu)
+
+
+def seen_opening(body: Mapping[str, object]) -> float | None:
+    """Return when the breaker opened that the caller saw (wall seconds), None unsaid. Raises OrderFault."""
+    value = body.get("since")
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
+        raise OrderFault(
+            "since must be wall-clock seconds since 1970", "take it from reclaimctl breaker --json"
+        )
+    return float(value)
 
 
 def reset_order(body: Mapping[str, object], actor: Actor) -> tuple[Order, GpuUuid]:
@@ -142,7 +184,7 @@ def _whole(body: Mapping[str, object], key: str) -> int | None:
     value = body.get(key)
     if value is None:
         return None
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    if not isinstance(value, int) or not _is_whole(value):
         raise OrderFault(f"{key} must be a whole number", "")
     return value
 

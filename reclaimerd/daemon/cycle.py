@@ -190,7 +190,7 @@ class Cycle:
             now=now.mono,
             wall=now.wall,
             started_mono=self.settled_from(),
-            ours=self.joints.ours(),
+            judge=self.joints.judge(),
             foreground=self.joints.foreground,
             hold_file=self.joints.hold_file(self.policy),
             record_fault=self.state.record_fault,

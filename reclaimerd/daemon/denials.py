@@ -1,10 +1,10 @@
 """Denied calls: counted each, on record once for a uid and hour, so that a flood of them costs nothing."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.access import Caller, Role
-from reclaimerd.daemon.http_server import Answer, Call
+from reclaimerd.daemon.http_server import Answer, Call, refusal
 from reclaimerd.daemon.service import Service
 from reclaimerd.errors import ExitCode, NotAllowedError, ReclaimerdError
 from reclaimerd.model.audit_record import RecordKind
@@ -20,6 +20,13 @@ class NeedsRoleError(NotAllowedError):
     def __init__(self, message: str, role: Role) -> None:
         super().__init__(message, f"it needs the role {role.word}: ask root")
         self.role = role
+
+
+def unknown_caller() -> Answer:
+    """Return 503: who calls can't be told now, so nothing is done, and nobody is denied for it."""
+    text = "who you are can't be told at the moment; nothing was done"
+    mend = "try again in a second; if it stays so, the daemon's log tells why"
+    return replace(refusal(503, text, mend, ExitCode.REFUSED), headers=(("Retry-After", "1"),))
 
 
 @dataclass(slots=True)

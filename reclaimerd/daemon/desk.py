@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from reclaimerd.daemon.opening import Order
+from reclaimerd.daemon.opening import Consent, Order
 from reclaimerd.errors import ExitCode
 from reclaimerd.model.identity import IncidentId
 from reclaimerd.model.incident import Incident, OutcomeKind, Recipient, Stage, Subject
@@ -31,6 +31,8 @@ class Ticket:
 
     order: Order
     members: tuple[int, ...] = ()
+    consent: Consent | None = None
+    """One for all orders of a call: they are counted together."""
     incident: IncidentId | None = None
     until: float | None = None
     """When an order that joined another's incident stops waiting for it (monotonic seconds)."""

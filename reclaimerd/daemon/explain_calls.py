@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from reclaimerd.daemon.cycle import Cycle
 from reclaimerd.daemon.http_server import Answer, Call, refusal
+from reclaimerd.daemon.members import members_of
 from reclaimerd.daemon.opening import Moment, rule_incident, target_of
-from reclaimerd.daemon.ordering import members_of
 from reclaimerd.daemon.process_calls import LOOK_SECONDS, process_call
 from reclaimerd.daemon.recorded_look import recorded
 from reclaimerd.daemon.resets import in_flight

@@ -11,6 +11,7 @@ from reclaimerd.daemon.resets import in_flight
 from reclaimerd.daemon.standing import with_unknown_outcomes
 from reclaimerd.judge.endings import may_be_withdrawn, with_finding, withdrawn
 from reclaimerd.judge.evaluate import Evaluation
+from reclaimerd.judge.exit_path import live_tasks
 from reclaimerd.judge.ladder import next_stage
 from reclaimerd.judge.proof import StillHeld, finding_of, heirs_of
 from reclaimerd.judge.steps import with_heirs, with_look
@@ -29,6 +30,7 @@ from reclaimerd.model.incident import (
 )
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import Scope
+from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.snapshot import Snapshot
 from reclaimerd.model.verdict import RuleReason, Ruling, Verdict
 
@@ -64,12 +66,24 @@ def withdrawal(incident: Incident, snapshot: Snapshot, evaluation: Evaluation) -
         return ""
     root = incident.target.root
     reading = snapshot.process(root)
-    if reading is None or reading.is_leaving or root in snapshot.exited:
+    if reading is None or _ends(reading) or root in snapshot.exited:
         return ""
     verdict = next((one for one in evaluation.verdicts if one.ref == root), None)
     if verdict is None:
         return "it no longer holds a GPU" if snapshot.scan.full_at is not None else ""
     return _withdrawn_by(verdict, incident, evaluation)
+
+
+def _ends(reading: ProcessReading) -> bool:
+    """Tell whether it ends as a whole: what it holds then falls by itself, and withdraws no verdict.
+
+    A thread that ends by itself ends nobody. With the leader, whose descriptors are read, or with a SIGKILL
+    pending for the others it may be the whole.
+    """
+    live = live_tasks(reading)
+    leaving = [task for task in live if task.is_exiting]
+    leader = any(task.tid == reading.ref.pid for task in leaving)
+    return bool(leaving) and (leader or reading.kill_pending or len(leaving) == len(live))
 
 
 def _withdrawn_by(verdict: Verdict, incident: Incident, evaluation: Evaluation) -> str:

@@ -55,6 +55,7 @@ class Answer:
     lines: AsyncGenerator[Body, None] | None = None
     text: str | None = None
     content_type: str = "application/json"
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 Handle = Callable[[Call], Awaitable[Answer]]
@@ -232,11 +233,8 @@ async def _write_whole(
     http: h11.Connection, writer: asyncio.StreamWriter, answer: Answer, method: str
 ) -> None:
     content = (json.dumps(answer.body) + "\n" if answer.text is None else answer.text).encode()
-    headers = [
-        ("Content-Type", answer.content_type),
-        ("Content-Length", str(len(content))),
-        ("Connection", "close"),
-    ]
+    own = (("Content-Type", answer.content_type), ("Content-Length", str(len(content))))
+    headers = [*own, ("Connection", "close"), *answer.headers]
     await _send(http, writer, h11.Response(status_code=answer.status, headers=headers))
     # The answer to HEAD has the length and no body (RFC 9110, 9.3.2); h11 enforces it.
     if method != "HEAD":

@@ -5,9 +5,11 @@ judge's protections decide; what can't be read is not signalled.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from reclaimerd.judge.protections import Ours, protection_of
+from reclaimerd.judge.companions import By, against_member
+from reclaimerd.judge.protections import protection_of
+from reclaimerd.judge.subjects import JudgeContext
 from reclaimerd.model.identity import ProcessRef
 from reclaimerd.model.incident import ActorKind
 from reclaimerd.model.policy import Policy
@@ -24,7 +26,7 @@ class Judged:
 
     policy: Policy
     snapshot: Snapshot
-    ours: Ours
+    judge: JudgeContext
     hold_file: str
 
 
@@ -69,12 +71,9 @@ class LastLooker:
                 case look:
                     if not look.reading.is_released:
                         readings.append(look.reading)
-        for reading in readings:
-            if _foreign(step, reading) is not None:
-                return f"member {reading.ref.pid} is not the owner's"
-            why = _protected(reading, judged)
-            if why:
-                return f"member {reading.ref.pid} is protected: {why}"
+        why = next((text for one in readings if (text := _against_member(step, one, judged))), "")
+        if why:
+            return why
         readings.sort(key=lambda one: one.ref.start_ticks, reverse=True)
         return tuple(reading.ref for reading in readings)
 
@@ -97,6 +96,29 @@ def _compared(reading: ProcessReading, ref: ProcessRef, judged: Judged) -> LastL
     return NoLongerRight(f"it is protected: {why}") if why else StillRight()
 
 
+def _against_member(step: Step, reading: ProcessReading, judged: Judged) -> str:
+    """Return why this member of a workload may not be killed with it, "" where it may."""
+    pid = reading.ref.pid
+    if _foreign(step, reading) is not None:
+        return f"member {pid} is not the owner's"
+    why = _protected(reading, judged)
+    if why:
+        return f"member {pid} is protected: {why}"
+    why = _left_alone(step, reading, judged)
+    return f"member {pid} may not go with it: {why}" if why else ""
+
+
+def _left_alone(step: Step, reading: ProcessReading, judged: Judged) -> str:
+    """Return why a rule may not take this member along, "" where it may, or a person asked."""
+    if step.actor.kind is not ActorKind.RULE:
+        return ""
+    before = judged.snapshot.process(reading.ref)
+    known = step.target.workload if before is None else before.workload
+    if (known.controller, known.path) == (reading.workload.controller, reading.workload.path):
+        reading = replace(reading, workload=known)  # with the names that a last look does not ask for
+    return against_member(step, reading, By(judged.snapshot, judged.policy, judged.judge))
+
+
 def _foreign(step: Step, reading: ProcessReading) -> NoLongerRight | None:
     """Return that a process is not its owner's by all four uids (any more); None where it may be touched."""
     if not step.actor.is_owner or set(reading.uids) == {step.actor.uid}:
@@ -106,6 +128,6 @@ def _foreign(step: Step, reading: ProcessReading) -> NoLongerRight | None:
 
 def _protected(reading: ProcessReading, judged: Judged) -> str:
     protection = protection_of(
-        reading, host_files=judged.snapshot.host_files, policy=judged.policy, ours=judged.ours
+        reading, host_files=judged.snapshot.host_files, policy=judged.policy, ours=judged.judge.ours
     )
     return "" if protection is None else protection.text

@@ -47,6 +47,18 @@ class Order:
         return self.gpu is None and not self.node
 
 
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """What whoever made one call agreed to: how many processes at most, all that goes along counted.
+
+    `shown` is how many were shown before a question was answered, `uids` whose; None where none was asked.
+    """
+
+    most: int
+    shown: int | None = None
+    uids: frozenset[int] | None = None
+
+
 def new_incident_id(wall: float, token: Callable[[], str] = lambda: secrets.token_hex(3)) -> IncidentId:
     """Return a name that sorts by time and fits into a file name, a label and a drain reason."""
     return IncidentId(f"inc-{int(wall):x}-{token()}")

@@ -7,6 +7,7 @@ from reclaimerd.daemon import entries
 from reclaimerd.daemon.desk import Ticket
 from reclaimerd.daemon.draft import Draft
 from reclaimerd.daemon.gpu_opening import ordered_reset
+from reclaimerd.daemon.members import members_of, unagreed
 from reclaimerd.daemon.node_opening import WAIT_SECONDS, ordered_drain, standing_text
 from reclaimerd.daemon.opening import Moment, operator_incident, operator_plan, rule_incident, target_of
 from reclaimerd.daemon.resets import only_watches
@@ -58,6 +59,7 @@ def open_by_rule(
 def open_ordered(draft: Draft, tickets: list[Ticket], seen: tuple[Snapshot, Policy], now: Moment) -> None:
     """Open, or join, an incident for each order; an order that has no target gets its end."""
     snapshot, policy = seen
+    beyond = unagreed(tickets, snapshot)
     for ticket in tickets:
         if ticket.order.gpu is not None:
             _open_reset(draft, ticket, ticket.order.gpu, seen, now)
@@ -69,28 +71,25 @@ def open_ordered(draft: Draft, tickets: list[Ticket], seen: tuple[Snapshot, Poli
         if reading is None or reading.is_released or _is_someone_else(ticket, reading):
             _no_process(draft, ticket, snapshot)
             continue
-        other = _other_than_expected(ticket, reading, snapshot)
+        other = _other_than_expected(ticket, reading, snapshot) or beyond.get(id(ticket), "")
         if other:
             _decline(draft, ticket, ExitCode.REFUSED, other)
             continue
         if _reaches_beyond_own(ticket, reading, snapshot):
-            _decline(
-                draft,
-                ticket,
-                ExitCode.NOT_ALLOWED,
-                f"pid {ticket.order.pid} or what goes with it is not yours",
-            )
+            why = f"pid {ticket.order.pid} or what goes with it is not yours"
+            _decline(draft, ticket, ExitCode.NOT_ALLOWED, why)
             continue
         if not snapshot.gpus_of(reading.ref) and not _family_holds(ticket, reading, snapshot):
             _decline(
                 draft, ticket, ExitCode.NO_TARGET, f"pid {ticket.order.pid} holds no GPU that can be seen"
             )
             continue
-        existing = next((one for one in draft.incidents.values() if _is_about(one, reading.ref)), None)
-        if existing is not None:
-            _join(draft, ticket, existing, (policy, now))
-            continue
         members = members_of(reading, ticket.order.scope, snapshot, ticket.members)
+        existing = next((one for one in draft.incidents.values() if _is_about(one, reading.ref)), None)
+        others = () if existing is None else _taken_along(existing, members, snapshot)
+        if existing is not None and not _gives_way(draft, ticket, existing, others, now):
+            _join(draft, ticket, existing, others, (policy, now))
+            continue
         target = target_of(reading, ticket.order.scope, members, snapshot)
         incident = operator_incident(ticket.order, target, policy, now)
         ticket.incident = incident.id
@@ -130,49 +129,6 @@ def _open_drain(draft: Draft, ticket: Ticket, seen: tuple[Snapshot, Policy], now
     ticket.incident = incident.id
     ticket.until = now.mono + (WAIT_SECONDS if order.timeout_seconds is None else order.timeout_seconds)
     draft.put(incident, [entries.opened(incident)])
-
-
-def members_of(
-    root: ProcessReading, scope: Scope, snapshot: Snapshot, pids: tuple[int, ...] = ()
-) -> tuple[ProcessRef, ...]:
-    """Return the members of a target, deepest first, the root last.
-
-    `pids`: what the procfs worker named as the root's descendants or its workload's members when the
-    scope was decided; only those that this look saw, by identity, and not dead, become members.
-    """
-    if scope is Scope.PROCESS:
-        return (root.ref,)
-    named = set(pids) if pids else _family(root, scope, snapshot)
-    readings = [snapshot.processes[pid] for pid in named if pid in snapshot.processes]
-    others = [one for one in readings if one.ref != root.ref and not one.is_released]
-    others.sort(key=lambda one: (_depth(one, snapshot), one.ref.start_ticks), reverse=True)
-    return (*(one.ref for one in others), root.ref)
-
-
-def _family(root: ProcessReading, scope: Scope, snapshot: Snapshot) -> set[int]:
-    if scope is Scope.WORKLOAD:
-        own = root.workload
-        return {
-            pid
-            for pid, one in snapshot.processes.items()
-            if own.path and (one.workload.controller, one.workload.path) == (own.controller, own.path)
-        }
-    found = {root.ref.pid}
-    grown = True
-    while grown:
-        more = {pid for pid, one in snapshot.processes.items() if one.ppid in found} - found
-        grown = bool(more)
-        found |= more
-    return found
-
-
-def _depth(reading: ProcessReading, snapshot: Snapshot) -> int:
-    depth, pid = 0, reading.ppid
-    seen = {reading.ref.pid}
-    while pid in snapshot.processes and pid not in seen:
-        seen.add(pid)
-        depth, pid = depth + 1, snapshot.processes[pid].ppid
-    return depth
 
 
 def _open_refs(draft: Draft) -> set[ProcessRef]:
@@ -247,7 +203,33 @@ def _decline(draft: Draft, ticket: Ticket, code: ExitCode, text: str) -> None:
     ticket.finish(code, text)
 
 
-def _join(draft: Draft, ticket: Ticket, incident: Incident, seen: tuple[Policy, Moment]) -> None:
+def _taken_along(
+    incident: Incident, members: tuple[ProcessRef, ...], snapshot: Snapshot
+) -> tuple[ProcessRef, ...]:
+    """Return the living processes of an incident that are none of those whom an order names."""
+    return tuple(ref for ref in incident.processes if ref not in members and ref not in snapshot.exited)
+
+
+def _gives_way(
+    draft: Draft, ticket: Ticket, incident: Incident, others: tuple[ProcessRef, ...], now: Moment
+) -> bool:
+    """Stand down what a rule only opened and takes `others` along: a person's right must not end those."""
+    order = ticket.order
+    idle = incident.actor.kind is ActorKind.RULE and only_warned(incident)
+    if not (others and idle) or order.dry_run or order.actor.is_owner:
+        return False
+    ended = withdrawn(incident, f"{order.actor.name} ordered less than it takes along", now.wall)
+    draft.put(ended, [entries.ended(ended)])
+    return True
+
+
+def _join(
+    draft: Draft,
+    ticket: Ticket,
+    incident: Incident,
+    others: tuple[ProcessRef, ...],
+    seen: tuple[Policy, Moment],
+) -> None:
     """Let an order follow the open incident of the same process, and have what it asks for beyond that.
 
     A rule's incident becomes the operator's when the rule did nothing yet or force is asked for: what
@@ -262,6 +244,11 @@ def _join(draft: Draft, ticket: Ticket, incident: Incident, seen: tuple[Policy, 
     if order.dry_run:
         text = f"incident {incident.id} is open for it already ({incident.stage}); dry run changes nothing"
         _decline(draft, ticket, ExitCode.OK, text)
+        return
+    if order.force and others:
+        named = ", ".join(str(ref.pid) for ref in others)
+        text = f"incident {incident.id} is open for it already ({incident.stage}) and takes along pid {named}"
+        _decline(draft, ticket, ExitCode.REFUSED, f"{text}: --force must name them too (--scope), or wait")
         return
     ticket.incident = incident.id
     own = operator_plan(order, policy)

@@ -32,9 +32,21 @@ class Owners:
 
     service: Service
     _orders: Buckets = field(init=False)
+    _looks: Buckets = field(init=False)
 
     def __post_init__(self) -> None:
-        self._orders = Buckets(ORDERS_PER_SECOND, ORDERS_AT_ONCE, self.service.cycle.joints.clock)
+        clock = self.service.cycle.joints.clock
+        self._orders = Buckets(ORDERS_PER_SECOND, ORDERS_AT_ONCE, clock)
+        self._looks = Buckets(ORDERS_PER_SECOND, ORDERS_AT_ONCE, clock)
+
+    def demand_look(self, pids: tuple[int, ...], caller: Caller) -> None:
+        """Raise OrderFault or TooManyOrdersError where an owner may not ask who goes along with these."""
+        if len(pids) > DEFAULT_MOST_TARGETS:
+            raise OrderFault(
+                f"an owner may ask about {DEFAULT_MOST_TARGETS} processes at once", "ask for fewer"
+            )
+        if self._looks.take(caller.actor.uid or 0) < 0.0:
+            raise TooManyOrdersError("too many looks of yours in a short time", "wait some ten seconds")
 
     async def check(self, orders: tuple[Order, ...], caller: Caller) -> None:
         """Raise NeedsRoleError for a process that is not theirs, OrderFault or TooManyOrdersError."""

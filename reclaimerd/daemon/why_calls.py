@@ -6,16 +6,18 @@ somebody else's. It reads files in a thread of its own and changes nothing.
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from reclaimerd.daemon.access import Caller, Role
 from reclaimerd.daemon.asking import OrderFault
 from reclaimerd.daemon.http_server import Answer
 from reclaimerd.daemon.limits import Buckets
 from reclaimerd.daemon.owner_calls import TooManyOrdersError
-from reclaimerd.daemon.past import Reader
+from reclaimerd.daemon.past import READING_SECONDS, Reader
 from reclaimerd.daemon.service import Service
+from reclaimerd.errors import RecordError
 from reclaimerd.record.audit_filter import Json
 from reclaimerd.record.audit_index import AuditIndex
 from reclaimerd.record.why_found import Asked, read_why
@@ -24,6 +26,8 @@ MOST_TOLD = 200
 QUESTIONS_PER_SECOND = 0.1
 QUESTIONS_AT_ONCE = 5.0
 """Each reads the whole log where no index is."""
+OWNERS_SECONDS = 10.0
+"""One owner's reading, so that it can't take the time of all that wait: `READING_SECONDS` with their turn."""
 _FORMS: Mapping[str, re.Pattern[str]] = {
     "pid": re.compile(r"[1-9][0-9]{0,6}", re.ASCII),
     "start": re.compile(r"[0-9]{1,19}", re.ASCII),
@@ -41,13 +45,15 @@ _HIDDEN: Json = {"text": "", "mend": ""}
 class WhyDesk:
     """Answers one question after the other, so that none makes the reading of incidents wait.
 
-    Owners' have a turn of their own: theirs, be they ever so many, never stand before an operator's.
+    Owners' have a turn of their own: theirs, be they ever so many, never stand before an operator's. A uid
+    has one question at a time, and a reading ends at its deadline, in its thread too.
     """
 
     service: Service
     _reader: Reader = field(init=False, default_factory=Reader)
     _owners_reader: Reader = field(init=False, default_factory=Reader)
     _turns: Buckets = field(init=False)
+    _asking: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         clock = self.service.cycle.joints.clock
@@ -57,22 +63,44 @@ class WhyDesk:
         """Return what is on record. Raises OrderFault, TooManyOrdersError and RecordError."""
         owner = caller.role < Role.OPERATOR
         asked = asked_of(query, caller.actor.uid if owner else None)
-        if self._turns.take(caller.actor.uid or 0) < 0.0:
+        uid = caller.actor.uid or 0
+        if uid in self._asking:
+            raise TooManyOrdersError("a question of yours is not answered yet", "wait for its answer")
+        if self._turns.take(uid) < 0.0:
             raise TooManyOrdersError("too many questions of yours in a short time", "wait some ten seconds")
+        self._asking.add(uid)
+        try:
+            found = await self._read(asked, owner=owner)
+        finally:
+            self._asking.discard(uid)
+        told = found | {"chain": "broken" if found["faults"] else "not_checked", "only_uid": asked.uid}
+        return Answer(200, as_owner_reads(told) if owner else told)
+
+    async def _read(self, asked: Asked, *, owner: bool) -> Json:
         directory = self.service.engine.paths.log_dir
+        seconds = OWNERS_SECONDS if owner else READING_SECONDS
 
         def read() -> Json:
+            bounded = replace(asked, go_on=_until(time.monotonic() + seconds, seconds))
             index = AuditIndex.open(directory, write=False) if directory.is_dir() else None
             try:
-                return read_why(directory, asked, index)
+                return read_why(directory, bounded, index)
             finally:
                 if index is not None:
                     index.close()
 
-        reader = self._owners_reader if owner else self._reader
-        found = await reader.read(read, "reading the record")
-        told = found | {"chain": "broken" if found["faults"] else "not_checked", "only_uid": asked.uid}
-        return Answer(200, as_owner_reads(told) if owner else told)
+        return await (self._owners_reader if owner else self._reader).read(read, "reading the record")
+
+
+def _until(end: float, seconds: float) -> Callable[[], None]:
+    """Return what raises RecordError once it is called after `end` (monotonic seconds)."""
+
+    def go_on() -> None:
+        if time.monotonic() > end:
+            text = f"record: reading it took longer than {seconds:g} s"
+            raise RecordError(text, "ask with --since for less of it, or root for `audit index`")
+
+    return go_on
 
 
 def asked_of(query: Mapping[str, str], uid: int | None) -> Asked:

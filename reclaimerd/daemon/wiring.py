@@ -273,4 +273,4 @@ def _judged(cycle: Cycle) -> Judged:
     if cycle.state.snapshot is None:
         raise RuntimeError("a last look before the first look")
     hold = standing_hold_file(cycle.policy)
-    return Judged(cycle.policy, cycle.state.snapshot, cycle.joints.ours(), hold)
+    return Judged(cycle.policy, cycle.state.snapshot, cycle.joints.judge(), hold)

@@ -17,6 +17,7 @@ import pytest
 from reclaimerd.daemon import access
 from reclaimerd.daemon.access import Rights, Role, caller_of, local_user_name, read_peer
 from reclaimerd.daemon.groups import group_id
+from reclaimerd.observe.answers import Failed, Silent
 from reclaimerd.observe.probe import Answered, Probe
 from tests.e2e.rig import GPU_A, Rig, is_alive, simulated_host
 from tests.rigs.simulated import wait_until
@@ -184,6 +185,31 @@ def test_who_ended_since_it_connected_is_nobody_on_any_kernel(tmp_path: Path) ->
     assert role_under(older, tmp_path / "c", ends="after") is Role.NONE
     for number in (errno.EINVAL, errno.ESRCH):  # up to 6.15, of one that was reaped; its pid lives again here
         assert role_under(number, tmp_path / str(number), ends="never") is Role.NONE
+
+
+class Replaced:
+    """A worker that is being replaced, or one that could not read the caller."""
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    async def ask(self, _op: str, _args: object) -> object:
+        """Answer as it was told to."""
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    "answer", [Silent("it is being replaced", 0.0), Failed("failed", "it died"), Answered(({},), 0.0, 0.0)]
+)
+def test_who_can_t_be_told_at_the_moment_is_unknown_and_nobody(answer: object) -> None:
+    """Root too: no role, no right of an owner, and it says that it may be asked again."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        peer = read_peer(ours)
+        rights = Rights(owner_access=True)
+        caller = asyncio.run(caller_of(peer, cast("Probe", Replaced(answer)), rights))
+        peer.close()
+    assert (caller.role, caller.unknown, caller.may_own) == (Role.NONE, True, False)
 
 
 @pytest.mark.root

@@ -425,3 +425,18 @@ def test_resume_with_a_gpu_closes_that_gpus_breaker_alone() -> None:
     wrong = asyncio.run(story.call("POST", "/v1/resume", ROOT, None, gpu="0"))
     assert wrong.status == 400
     assert len(story.rig.recorder.entries) == 1
+
+
+@pytest.mark.parametrize(("method", "path"), [*READING, *ACTING])
+def test_who_can_t_be_told_is_asked_to_try_again(method: str, path: str) -> None:
+    """503 with Retry-After and exit 3: no denial, so none is counted or on record, and nothing is done."""
+    story = a_story()
+    somebody = Caller(Role.NONE, OPERATOR, "where you come from can't be read", unknown=True)
+    answer = asyncio.run(story.call(method, path, somebody, targets=[{"pid": 100}]))
+    assert (answer.status, answer.body["exit_code"]) == (503, ExitCode.REFUSED)
+    assert "who you are can't be told at the moment" in str(answer.body["error"])
+    assert "role" not in str(answer.body)
+    assert answer.headers == (("Retry-After", "1"),)
+    assert (story.rig.cycle.state.denied, story.rig.recorder.entries) == (0, [])
+    asyncio.run(story.rig.passes())
+    assert story.rig.executor.permits == []

@@ -96,21 +96,36 @@ def test_a_name_that_a_user_can_forge_is_none() -> None:
     assert (row["container_id"], row["names"]) == ("", {})
 
 
-def test_an_owner_reads_no_names_of_others_and_who_is_theirs() -> None:
-    """Of others pid, uid, GPU and memory alone."""
-    found = rows(a_host(), OWNER)
-    assert found[100]["names"]["pod"] == "train-0"
-    assert found[100]["refused"] is None
-    other = found[101]
-    assert other["refused"] == {"kind": "role", "text": "not yours by all four uids"}
-    assert (other["names"], other["workload"], other["container_id"], other["comm"]) == ({}, "", "", "")
-    assert (other["uid"], other["gpu"]) == (0, GPU_A)
+def test_an_owner_reads_their_own_rows_alone() -> None:
+    """Of others no pid, no start, no uid, nor what could not be looked at; whose list it is, is said."""
+    story = a_host()
+    body: Any = asyncio.run(story.call("GET", PATH, OWNER, {"pids": "101,200,999"})).body
+    assert [row["ref"] for row in body["rows"]] == ["100@1", "200@1"]
+    assert (body["rows"][0]["names"]["pod"], body["rows"][0]["refused"]) == ("train-0", None)
+    assert body["only_uid"] == UID
+    assert "101" not in str(body)
+    assert "102" not in str(body)
+
+
+def test_who_may_look_reads_everybody_s() -> None:
+    """And is told that it is no owner's list."""
+    body: Any = asyncio.run(a_host().call("GET", PATH, ROOT)).body
+    assert (len(body["rows"]), body["only_uid"]) == (3, None)
+
+
+def test_what_the_look_left_out_is_told_to_an_owner_without_whom() -> None:
+    """Its sentences name others' processes: their number alone."""
+    seen = a_busy_snapshot(a_process(workload=IN_POD))
+    story = a_host(replace(seen, scan=replace(seen.scan, skipped=("pid 4242: hangs", "pid 4243: hangs"))))
+    body: Any = asyncio.run(story.call("GET", PATH, OWNER)).body
+    assert body["skipped"] == ["2 processes or folders of the host"]
+    whole: Any = asyncio.run(story.call("GET", PATH, ROOT)).body
+    assert len(whole["skipped"]) == 2
 
 
 def test_a_setuid_process_is_not_its_owner_s() -> None:
     """All four uids, as for the order."""
-    found = rows(a_host(a_busy_snapshot(a_process(uids=(UID, 0, UID, UID)))), OWNER)
-    assert found[100]["refused"]["kind"] == "role"
+    assert rows(a_host(a_busy_snapshot(a_process(uids=(UID, 0, UID, UID)))), OWNER) == {}
 
 
 def test_a_viewer_without_a_right_to_kill_reads_that_it_takes_one() -> None:
@@ -216,3 +231,90 @@ def test_a_target_may_be_a_dry_run_beside_one_that_is_none() -> None:
     order(story, targets=[{"pid": 100, "dry_run": True}, {"pid": 101}], wait=False)
     real = [permit.step.target.root.pid for permit in story.rig.executor.permits if not permit.step.dry_run]
     assert real == [101]
+
+
+ROOT_OF_TREE = a_process(100)
+CHILD = a_process(101, ppid=100, comm="loader")
+GUEST = a_process(102, ppid=101, uids=(0, 0, 0, 0), comm="helper")
+TREE = a_snapshot(
+    gpus=(a_gpu(),), processes=(ROOT_OF_TREE, CHILD, GUEST), holders=(a_holder(ROOT_OF_TREE.ref),)
+)
+
+
+def along(story: Story, caller: Caller = ROOT, scope: str = "tree", pids: str = "100") -> Any:
+    """Return what the answer says of who goes along; None where it says nothing."""
+    answer = asyncio.run(story.call("GET", PATH, caller, {"pids": pids, "scope": scope}))
+    assert answer.status == 200, answer.body
+    return answer.body["along"]
+
+
+def test_who_goes_along_is_told_with_pid_user_and_program() -> None:
+    """By a fresh look, as an order would take them; how many it is in all, and of which uids."""
+    story = a_host(TREE)
+    told = along(story)
+    assert (told["processes"], told["uids"], told["foreign"]) == (3, [0, UID], 0)
+    assert [(row["ref"], row["uid"], row["comm"], row["of"]) for row in told["rows"]] == [
+        ("102@1", 0, "helper", 100),
+        ("101@1", UID, "loader", 100),
+    ]
+    assert story.desk.looked == [(100,)]
+
+
+def test_nobody_goes_along_with_a_process_alone() -> None:
+    """And without a scope nothing is said of it, nor looked for."""
+    story = a_host(TREE)
+    assert along(story, scope="process") is None
+    assert story.desk.looked == []
+
+
+def test_a_long_list_is_bounded_and_its_number_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows up to the bound; `processes` counts everybody."""
+    monkeypatch.setattr("reclaimerd.daemon.candidates.MOST_ALONG", 1)
+    told = along(a_host(TREE))
+    assert (len(told["rows"]), told["more"], told["processes"]) == (1, 1, 3)
+
+
+def test_two_targets_of_one_tree_count_each_process_once() -> None:
+    """Who is a target does not go along."""
+    told = along(a_host(TREE), pids="100,101")
+    assert told["processes"] == 3
+    assert [row["pid"] for row in told["rows"]] == [102]
+
+
+def test_an_owner_is_told_of_their_own_and_how_many_are_not() -> None:
+    """Others who go along are a number: the order would be refused for them."""
+    told = along(a_host(TREE), OWNER)
+    assert ([row["pid"] for row in told["rows"]], told["foreign"], told["uids"]) == ([101], 1, [UID])
+    assert "helper" not in str(told)
+
+
+def test_an_owner_learns_nothing_of_others_trees() -> None:
+    """Not even how large they are."""
+    told = along(a_host(TREE), OWNER, pids="102")
+    assert (told["processes"], told["rows"], told["foreign"]) == (0, [], 0)
+
+
+def test_an_owner_may_ask_who_goes_along_as_often_as_they_may_order() -> None:
+    """Each costs a look: 429 past the burst, and no look."""
+    story = a_host(TREE)
+    for _ in range(5):
+        along(story, OWNER)
+    looked = len(story.desk.looked)
+    answer = asyncio.run(story.call("GET", PATH, OWNER, {"pids": "100", "scope": "tree"}))
+    assert answer.status == 429
+    assert len(story.desk.looked) == looked
+
+
+def test_who_may_not_order_makes_no_look_for_it() -> None:
+    """A viewer reads the holders alone."""
+    story = a_host(TREE)
+    assert along(story, MEMBER) is None
+    assert story.desk.looked == []
+
+
+@pytest.mark.parametrize("query", [{"scope": "host"}, {"scope": "tree"}])
+def test_a_scope_that_is_none_or_of_nobody_is_refused(query: dict[str, str]) -> None:
+    """400, and no look."""
+    story = a_host(TREE)
+    assert asyncio.run(story.call("GET", PATH, ROOT, query)).status == 400
+    assert story.desk.looked == []

@@ -208,6 +208,19 @@ def test_a_leaving_process_is_not_withdrawn() -> None:
     assert withdrawal(incident, a_snapshot(processes=[leaving]), NO_VERDICT) == ""
 
 
+def test_a_thread_that_ends_by_itself_keeps_no_withdrawal_away() -> None:
+    """It obeyed and let go, and one thread hangs in its exit: no SIGKILL for a rule that no longer holds."""
+    tasks = (a_task(100), a_task(101, state="D", flags=0x4))
+    alive = a_process(tasks=tasks, whole=True, thread_count=2)
+    incident = an_incident(stage=Stage.SIGTERM)
+    gone = withdrawal(incident, a_snapshot(processes=[alive]), NO_VERDICT)
+    assert gone == "it no longer holds a GPU"
+    led = replace(alive, tasks=(a_task(100, flags=0x4), a_task(101)))
+    last = replace(alive, tasks=(a_task(100, state="Z"), tasks[1]))
+    for ends in (replace(alive, kill_pending=True), led, last):
+        assert withdrawal(incident, a_snapshot(processes=[ends]), NO_VERDICT) == ""
+
+
 def test_an_heir_of_a_rule_s_dead_target_joins_and_is_signalled() -> None:
     """A forked child keeps the context: it joins the incident, on record, and gets its own SIGTERM."""
     rig = a_rig(a_busy_snapshot(), CALM)

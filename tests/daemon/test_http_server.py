@@ -58,6 +58,8 @@ class Served:
                 return Answer(200, {"long": "x" * LONG_BYTES})
             case "/bug":
                 raise KeyError("a secret in a traceback")
+            case "/busy":
+                return Answer(503, {}, headers=(("Retry-After", "1"),))
             case _:
                 return Answer(200, {"path": call.path, "body": dict(call.body), "query": dict(call.query)})
 
@@ -247,6 +249,13 @@ def test_head_gets_the_head_alone(server: Served) -> None:
     assert status_of(answer) == 200
     assert answer.endswith(b"\r\n\r\n")
     assert server.works()
+
+
+def test_an_answer_s_own_headers_are_sent(server: Served) -> None:
+    """Such as when to ask again."""
+    answer = server.talk(get("/busy"))
+    assert status_of(answer) == 503
+    assert b"\r\nRetry-After: 1\r\n" in answer.partition(b"\r\n\r\n")[0] + b"\r\n"
 
 
 def test_a_bug_in_a_call_is_500_without_its_words(server: Served) -> None:

@@ -3,28 +3,33 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import cast
 
 import pytest
 
 from reclaimerd.daemon.last_look import Judged, LastLooker
 from reclaimerd.model.identity import FileIdentity
-from reclaimerd.model.policy import UserProtection
+from reclaimerd.model.policy import Selector, UserProtection
 from reclaimerd.model.ports import LastLook, NoLongerRight, StillRight
 from reclaimerd.model.process import (
     ProcessLook,
     ProcessReading,
+    Workload,
+    WorkloadKind,
+    WorkloadNames,
 )
-from reclaimerd.model.reading import Known
+from reclaimerd.model.reading import Known, Unreadable
 from reclaimerd.observe.probe import Gone, LookAnswer, Probe, UnreadableProcess
 from tests.builders import (
+    JUDGE,
     OPERATOR,
-    OURS,
     a_busy_snapshot,
     a_policy,
     a_process,
     a_ref,
     a_step,
+    a_target,
     a_task,
     a_workload,
     an_incident,
@@ -49,7 +54,7 @@ class FakeEyes:
 def looker(answers: Mapping[int, LookAnswer], *, hold: str = "", guarded: bool = False) -> LastLooker:
     """Return a looker that judged a healthy pid 100 in unit train-100."""
     policy = replace(a_policy(), protections=(GUARD,) if guarded else ())
-    judged = Judged(policy, a_busy_snapshot(), OURS, hold)
+    judged = Judged(policy, a_busy_snapshot(), JUDGE, hold)
     return LastLooker(cast("Probe", FakeEyes(answers)), lambda: judged)
 
 
@@ -163,3 +168,30 @@ def test_one_doubtful_member_spares_the_whole_workload(extra: dict[int, LookAnsw
 def test_a_hold_file_spares_a_rule_s_workload() -> None:
     """The same file, read again while the members are held still."""
     assert "HOLD" in str(members(looker({}, hold="/etc/reclaimerd/HOLD"), 101))
+
+
+def test_a_rule_s_workload_spares_all_for_a_newcomer_in_doubt() -> None:
+    """Its program can't be read, or it bears a protected name: by rule hands off, by hand the uid decides."""
+    for odd in (a_process(101, exe_file=Unreadable("no answer")), a_process(101, comm="slurmd")):
+        answer = members(looker(seen(odd)), 101)
+        assert isinstance(answer, str)
+        assert answer.startswith("member 101 may not go with it: ")
+        assert members(looker(seen(odd)), 101, by_hand=True) == (odd.ref,)
+
+
+def test_a_newcomer_has_the_names_of_its_workload() -> None:
+    """The last look asks for none: a pod's namespace is known from the look that was judged."""
+    names = WorkloadNames(namespace="keep")
+    pod = Workload(WorkloadKind.POD, "pod", path="/kubepods.slice/kubepods-pod1.slice")
+    rule = replace(a_policy().rules[0], exempt=Selector(namespaces=("keep",)))
+    for known, exempted in ((names, True), (replace(names, namespace="other"), False)):
+        root = a_process(workload=replace(pod, names=known))
+        judge = partial(Judged, a_policy(rule), a_busy_snapshot(root), JUDGE, "")
+        born = a_process(101, workload=pod)
+        looked = LastLooker(cast("Probe", FakeEyes(seen(born))), judge)
+        step = a_step(an_incident(a_target(root)))
+        answer = asyncio.run(looked.members(step, (101,)))
+        assert ("exempts it by namespace" in str(answer)) is exempted
+        stray = replace(born, workload=replace(pod, path="/kubepods.slice/kubepods-pod2.slice"))
+        looked = LastLooker(cast("Probe", FakeEyes(seen(stray))), judge)
+        assert "can't be known: namespace" in str(asyncio.run(looked.members(step, (101,))))

@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from reclaimerd.daemon.ordering import members_of
+from reclaimerd.daemon.members import members_of
 from reclaimerd.errors import ExitCode
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.incident import ActorKind, Incident, Stage
 from reclaimerd.model.ledger import Pause
 from reclaimerd.model.policy import GateSettings, ListedStage, Mode, Scope, UserProtection
+from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.reading import Known
 from reclaimerd.model.snapshot import DeadListing
 from tests.builders import (
@@ -338,3 +339,78 @@ def test_a_rule_that_only_observes_does_not_hold_up_one_that_enforces() -> None:
     assert rig.executor.sent[a_ref()][0] == "sigterm"
     ended = rig.recorder.of_kind(RecordKind.INCIDENT_ENDED)[0]
     assert (ended.end, ended.reason) == ("stood_down", "rule enforcing goes further")
+
+
+def a_family(**rule: object) -> tuple[Rig, ProcessReading, ProcessReading]:
+    """Return a rig whose rule takes a whole tree, the root of it, and the child that holds nothing."""
+    root, child = a_process(100), a_process(101, start=2, ppid=100)
+    snapshot = replace(a_busy_snapshot(root), processes={100: root, 101: child})
+    policy = a_policy(replace(a_rule(scope=Scope.TREE), **rule), gates=GateSettings(settling_seconds=0.0))  # type: ignore[arg-type]
+    return a_rig(snapshot, policy), root, child
+
+
+def test_an_order_for_one_process_does_not_take_over_a_rule_s_whole_tree() -> None:
+    """Whom the person did not name is not ended by the person's right: the rule's incident gives way."""
+    rig, root, child = a_family(mode=Mode.OBSERVE)
+    asyncio.run(rig.passes())
+    assert set(only(rig).processes) == {root.ref, child.ref}
+    ticket = rig.order(100, force=True, grace_seconds=0.0)
+    asyncio.run(rig.passes(3))
+    assert child.ref not in rig.executor.sent
+    assert rig.executor.sent[root.ref] == ["sigterm", "sigkill"]
+    assert ticket.incident is not None
+    (end,) = rig.recorder.of_kind(RecordKind.INCIDENT_ENDED)
+    assert (end.end, end.incident == ticket.incident) == ("stood_down", False)
+    assert "ordered less than it takes along" in end.reason
+
+
+def test_an_order_for_all_of_a_rule_s_tree_takes_it_over() -> None:
+    """The person named everybody in it."""
+    rig, root, child = a_family(mode=Mode.OBSERVE)
+    asyncio.run(rig.passes())
+    name = only(rig).id
+    ticket = rig.order(100, scope=Scope.TREE)
+    asyncio.run(rig.passes())
+    assert ticket.incident == name
+    assert set(rig.executor.sent) == {root.ref, child.ref}
+
+
+@pytest.mark.parametrize("by_rule", [False, True])
+def test_force_for_one_process_hastens_no_end_of_others(*, by_rule: bool) -> None:
+    """SIGTERM was sent to a tree: --force for its child is refused, and adds no SIGKILL for the rest."""
+    rig, root, child = a_family(mode=Mode.ENFORCE if by_rule else Mode.OBSERVE)
+    if not by_rule:
+        rig.order(100, scope=Scope.TREE)
+    asyncio.run(rig.passes())
+    before = dict(rig.executor.sent)
+    assert set(before) == {root.ref, child.ref}
+    rig.show(replace(rig.sampler.snapshot, holders=(a_holder(root), a_holder(child))))
+    ticket = rig.order(101, force=True, grace_seconds=0.0)
+    asyncio.run(rig.passes(3))
+    assert ticket.exit_code is ExitCode.REFUSED
+    assert "takes along pid 100" in ticket.text
+    assert rig.executor.sent == before
+
+
+def test_a_gentle_order_for_one_of_them_follows_the_incident_of_all() -> None:
+    """It adds nothing, so it may join; so may a dry run."""
+    rig, _, child = a_family()
+    asyncio.run(rig.passes())
+    rig.show(replace(rig.sampler.snapshot, holders=(*rig.sampler.snapshot.holders, a_holder(child))))
+    ticket, dry = rig.order(101), rig.order(101, dry_run=True, force=True)
+    asyncio.run(rig.passes())
+    assert ticket.incident == only(rig).id
+    assert dry.exit_code is ExitCode.OK
+
+
+def test_whom_a_dead_member_was_in_the_way_of_is_not_asked() -> None:
+    """Of a tree only the ordered process lives yet: nobody else is ended by the person's right."""
+    rig, root, child = a_family(mode=Mode.OBSERVE)
+    asyncio.run(rig.passes())
+    name = only(rig).id
+    gone = replace(rig.sampler.snapshot, processes={100: root}, exited=frozenset({child.ref}))
+    rig.show(gone)
+    ticket = rig.order(100)
+    asyncio.run(rig.passes())
+    assert ticket.incident == name
+    assert set(rig.executor.sent) == {root.ref}

@@ -11,7 +11,7 @@ from reclaimerd.model.incident import Actor, ActorKind, ActorRole, Stage
 from reclaimerd.model.policy import Mode
 from reclaimerd.model.ports import NoLongerRight, StillRight
 from reclaimerd.model.process import ProcessReading
-from tests.builders import GIB, OURS, a_busy_snapshot, a_policy, a_process, a_rule
+from tests.builders import GIB, JUDGE, a_busy_snapshot, a_policy, a_process, a_rule
 from tests.fakes import Rig, a_rig
 
 UID = 1000
@@ -126,7 +126,7 @@ def test_the_last_look_withholds_an_owner_s_signal_from_what_is_theirs_no_more(a
     rig.order(actor=replace(OWNER, uid=UID, role=ActorRole.OPERATOR))
     asyncio.run(rig.passes())
     step = replace(rig.executor.permits[0].step, actor=actor)
-    judged = Judged(rig.cycle.policy, rig.sampler.snapshot, OURS, "")
+    judged = Judged(rig.cycle.policy, rig.sampler.snapshot, JUDGE, "")
     looker = LastLooker(_Procfs(process), lambda: judged)  # type: ignore[arg-type]  # it asks for this alone
     look = asyncio.run(looker(step, process.ref))
     members = asyncio.run(looker.members(step, (process.ref.pid,)))

@@ -123,3 +123,49 @@ def test_owners_questions_never_hold_up_an_operator(folder: Path, monkeypatch: p
 def test_without_a_log_nothing_is_on_record(tmp_path: Path) -> None:
     """A daemon that has just been installed."""
     assert ask(a_story(folder=tmp_path), ROOT, job="1")[1]["answer"] == "not_on_record"
+
+
+def test_one_who_asks_again_before_the_answer_waits_for_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """429 with the mend, for that uid alone; once it is answered they may ask again."""
+    story, go_on = a_story(folder=folder), threading.Event()
+
+    def slow(directory: Path, asked: Asked, index: AuditIndex | None) -> dict[str, Any]:
+        go_on.wait(30)
+        return read_why(directory, asked, index)
+
+    monkeypatch.setattr(why_calls, "read_why", slow)
+
+    async def run() -> list[int]:
+        def question(uid: int) -> Any:
+            return story.call("GET", "/v1/why", owner(uid), {"pid": "101"})
+
+        first = asyncio.ensure_future(question(1001))
+        await asyncio.sleep(0)
+        other = asyncio.ensure_future(question(1002))
+        try:
+            async with asyncio.timeout(20):
+                again = await question(1001)
+        finally:
+            go_on.set()
+        assert again.status == 429
+        assert "is not answered yet" in str(again.body["error"])
+        assert again.body["mend"]
+        ended = [(await one).status for one in (first, other)]
+        return [*ended, (await question(1001)).status]
+
+    assert asyncio.run(run()) == [200, 200, 200]
+
+
+def test_an_owner_s_reading_ends_at_its_deadline(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread itself gives up, so that the next question is read; what mends it is said."""
+    story = a_story(folder=folder)
+    monkeypatch.setattr(why_calls, "OWNERS_SECONDS", -1.0)
+    status, body = ask(story, owner(1001), pid="101")
+    assert status == 409
+    assert "took longer than" in body["error"]
+    assert "--since" in body["mend"]
+    assert ask(story, ROOT, pid="102")[0] == 200
+    monkeypatch.setattr(why_calls, "OWNERS_SECONDS", 10.0)
+    assert ask(story, owner(1001), pid="101")[0] == 200
