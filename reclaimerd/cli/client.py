@@ -4,10 +4,19 @@ May not print a result. The foreground engine is imported only when it is needed
 """
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from reclaimerd.cli.http_socket import Interrupted, NoAnswer, OnLine, Reply, Request, ask_daemon
+from reclaimerd.cli.http_socket import (
+    SILENT_SECONDS,
+    Interrupted,
+    NoAnswer,
+    OnLine,
+    Reply,
+    Request,
+    ask_daemon,
+)
 from reclaimerd.cli.render import say
 from reclaimerd.errors import ExitCode, ReclaimerdError
 
@@ -18,7 +27,11 @@ CODE_OF_STATUS = {
     404: ExitCode.NO_TARGET,
     409: ExitCode.REFUSED,
     422: ExitCode.USAGE,
+    503: ExitCode.REFUSED,
 }
+ASK_AGAIN = 503
+"""The daemon could not tell who calls, did nothing, and may be asked again."""
+AGAIN_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +68,7 @@ def request(settings: Settings, asked: Request, on_line: OnLine | None = None) -
     With `on_line` each line of a stream is handed over as it comes. Raises ReclaimerdError (with
     the exit code that the engine named) and Interrupted.
     """
-    answer = ask_daemon(settings.socket, asked, on_line)
+    answer = _ask(settings.socket, asked, on_line)
     if isinstance(answer, NoAnswer):
         answer = _without_daemon(settings, asked, answer, on_line)
     if answer.status >= HTTP_ERROR:
@@ -68,12 +81,22 @@ def ask_running(socket: Path, asked: Request) -> Reply:
 
     Raises NoDaemonError when none answers, and other ReclaimerdErrors as `request` does.
     """
-    answer = ask_daemon(socket, asked, None)
+    answer = _ask(socket, asked, None)
     if isinstance(answer, NoAnswer):
         raise NoDaemonError(f"{answer.why} ({socket})", "start it: systemctl start reclaimerd")
     if answer.status >= HTTP_ERROR:
         raise _refusal(answer)
     return answer
+
+
+def _ask(socket: Path, asked: Request, on_line: OnLine | None) -> Reply | NoAnswer:
+    """Return the daemon's answer; while it can't tell who we are, ask again for a short time."""
+    until = time.monotonic() + SILENT_SECONDS
+    while True:
+        answer = ask_daemon(socket, asked, on_line)
+        if isinstance(answer, NoAnswer) or answer.status != ASK_AGAIN or time.monotonic() >= until:
+            return answer
+        time.sleep(AGAIN_SECONDS)
 
 
 def exit_code_of(value: object, otherwise: ExitCode) -> ExitCode:

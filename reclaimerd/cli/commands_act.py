@@ -26,11 +26,17 @@ def parse_duration_option(_ctx: click.Context, _param: click.Parameter, value: s
         raise click.BadParameter(str(error)) from None
 
 
+def parse_some_time(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """Return seconds as `parse_duration_option`, and refuse zero: what would be over at once is no order."""
+    seconds = parse_duration_option(ctx, param, value)
+    if seconds == 0:
+        raise click.BadParameter(f'"{value}" is no time at all; write one over zero, such as "2m"')
+    return seconds
+
+
 @click.command()
 @click.option("--reason", default="", metavar="TEXT", help=texts.REASON)
-@click.option(
-    "--for", "for_seconds", metavar=texts.DURATION, callback=parse_duration_option, help=texts.PAUSE_FOR
-)
+@click.option("--for", "for_seconds", metavar=texts.DURATION, callback=parse_some_time, help=texts.PAUSE_FOR)
 @common_options
 @answers
 def pause(settings: Settings, reason: str, for_seconds: float | None) -> int:
@@ -83,7 +89,7 @@ def _report_pause(settings: Settings, call: Request) -> int:
     "--for",
     "for_seconds",
     metavar=texts.DURATION,
-    callback=parse_duration_option,
+    callback=parse_some_time,
     default="10m",
     show_default=True,
     help=texts.RELEASE_FOR,

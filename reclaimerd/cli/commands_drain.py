@@ -53,7 +53,10 @@ def _lines_of(event: Json) -> Iterator[str]:
     if not before or not closed:
         yield whole
         return
-    yield before
+    said, _, head = before.rpartition("\n")
+    yield said or head
+    if said:
+        yield f"    {head}"
     yield from (f"    {line}" for line in ("{", *written.split("\n"), "}"))
     if after.strip():
         yield f"    {after.strip()}"

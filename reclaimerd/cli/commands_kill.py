@@ -12,7 +12,7 @@ import click
 
 from reclaimerd.cli import completing, texts
 from reclaimerd.cli.client import Settings, exit_code_of, request
-from reclaimerd.cli.commands_act import parse_duration_option
+from reclaimerd.cli.commands_act import parse_duration_option, parse_some_time
 from reclaimerd.cli.http_socket import BrokenAnswerError, Json, Request
 from reclaimerd.cli.options import answers, common_options
 from reclaimerd.cli.process_name import PID_AT_START
@@ -133,7 +133,7 @@ class _Progress:
     "--grace", "grace_seconds", metavar=texts.DURATION, callback=parse_duration_option, help=texts.GRACE
 )
 @click.option(
-    "--timeout", "timeout_seconds", metavar=texts.DURATION, callback=parse_duration_option, help=texts.TIMEOUT
+    "--timeout", "timeout_seconds", metavar=texts.DURATION, callback=parse_some_time, help=texts.TIMEOUT
 )
 @click.option(
     "--scope",
@@ -162,9 +162,10 @@ def kill(settings: Settings, /, **asked: object) -> int:
     the proof at the end.
 
     Name whom: --pid, --gpu, --container, --job and --pod add up, and each must find a holder that `ps` shows.
-    On a terminal the list of who is meant comes first, and a question; --yes answers it, and so does --force
-    where one --pid alone is named. Without a terminal several processes, or any but --pid, need --yes or
-    --dry-run.
+    On a terminal the list of who is meant comes first, with who goes along by --scope, and a question; --yes
+    answers it, and so does --force where one --pid alone is named. A job may fork: refused is a user
+    who was not shown, more than twice as many as were shown, and more in all than --max-targets. Without a
+    terminal several processes, or any but --pid, need --yes or --dry-run.
 
     With --json one object: `exit_code` and `targets`, each with `pid`, `exit_code`, `end`, `text`,
     `incident`, `stages`, `tasks` and `reasons`. With --no-wait it comes as soon as each has its incident:
@@ -223,6 +224,7 @@ def _wants_list(body: Json, named: Json, *, yes: bool) -> bool:
 
 def _choose(settings: Settings, body: Json, named: Json, *, yes: bool) -> list[Json]:
     """Put the targets into the order, show them, and ask; return the results of who is left out."""
+    from reclaimerd.cli.kill_along import along_blocks, ask_along, refuse_too_many  # noqa: PLC0415 - as below
     from reclaimerd.cli.kill_targets import Wanted, chosen  # noqa: PLC0415 - a plain kill must not pay for it
     from reclaimerd.cli.kill_text import Plan, left_out_row, listing_blocks, question  # noqa: PLC0415 - the same
 
@@ -237,18 +239,22 @@ def _choose(settings: Settings, body: Json, named: Json, *, yes: bool) -> list[J
     plan = Plan(
         float(grace), body["timeout_seconds"], body["scope"], bool(body["force"]), bool(body["dry_run"])
     )
-    _show_listing(settings, list(listing_blocks(found, plan)), asks=asks)
-    if len(targets) > body["max_targets"]:
+    too_many = len(targets) > body["max_targets"]
+    along = None if too_many else ask_along(settings, body["scope"], targets)
+    _show_listing(settings, [*listing_blocks(found, plan), *along_blocks(along)], asks=asks)
+    if too_many:
         what = f"{len(targets)} processes are more than {body['max_targets']}; nothing was done"
         raise NotOrderedError(what, "if you mean it, raise --max-targets")
+    refuse_too_many(along, body["max_targets"])
     if told.get("require_reason") and not body["reason"].strip() and not body["dry_run"]:
         raise NotOrderedError(
             "the policy wants a reason for each act (require_reason)", "say why: --reason TEXT"
         )
     is_open = any(one.is_open for one in found.candidates)
-    if asks and is_open and not click.confirm(f"{question(found)}?", default=False, err=True):
+    if asks and is_open and not click.confirm(f"{question(found, along)}?", default=False, err=True):
         raise NotConfirmedError("nothing was done")
     body["targets"] = targets
+    body |= {"shown": along.as_shown()} if asks and along is not None and along.told else {}
     return [left_out_row(one) for one in foreign]
 
 

@@ -33,27 +33,44 @@ _PATIENCE_SECONDS = 60.0
 
 
 @click.command("check")
-@click.argument("file", type=_FILE)
+@click.argument("file", type=_FILE, required=False)
 @common_options
 @answers
-def check_policy(settings: Settings, file: Path) -> int:
-    """Check a policy file and print every fault at once, one line each (then exit 2)."""
-    from reclaimerd.config.check import check  # noqa: PLC0415 - pydantic is for those who check
-    from reclaimerd.config.load import load  # noqa: PLC0415 - the same
+def check_policy(settings: Settings, file: Path | None) -> int:
+    """Check a policy file and print every fault at once, one line each (then exit 2).
 
-    faults = check(file)
-    warnings = () if faults else load(file, enforce_ownership=False).warnings
+    Without FILE the installed one (--config), as strictly as the daemon: that others may write it is a fault.
+    """
+    from reclaimerd.config.check import check  # noqa: PLC0415 - pydantic is for those who check
+    from reclaimerd.config.load import installed, load  # noqa: PLC0415 - the same
+
+    path = file or installed(settings.config)
+    if path is None:
+        return _no_file(settings)
+    faults = check(path, enforce_ownership=file is None)
+    warnings = () if faults else load(path, enforce_ownership=False).warnings
     _warn(warnings)
     if settings.as_json:
         names = ("path", "line", "key", "what", "mend")
         found = [{name: getattr(fault, name) for name in names} for fault in faults]
-        show_json({"ok": not faults, "faults": found, "warnings": list(warnings)})
+        show_json({"file": str(path), "ok": not faults, "faults": found, "warnings": list(warnings)})
     else:
         for fault in faults:
             say(str(fault))
         if not faults:
-            say(f"{file}: no faults")
+            say(f"{path}: no faults")
     return int(ExitCode.USAGE if faults else ExitCode.OK)
+
+
+def _no_file(settings: Settings) -> int:
+    """Say that no policy is installed, and what holds then."""
+    from reclaimerd.config.load import DEFAULT_PATH  # noqa: PLC0415 - as above
+
+    if settings.as_json:
+        show_json({"file": str(DEFAULT_PATH), "ok": True, "faults": [], "warnings": []})
+    else:
+        say(f"{DEFAULT_PATH}: there is none: the built-in policy holds, which enforces nothing")
+    return int(ExitCode.OK)
 
 
 def _warn(warnings: tuple[str, ...]) -> None:

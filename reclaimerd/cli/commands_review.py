@@ -123,6 +123,8 @@ def show_audit(settings: Settings, name: str, limit: int) -> int:
     """Tell the whole story of an incident from its records: why, gates, each step, evidence, end."""
     from reclaimerd.record.audit_filter import Filter  # noqa: PLC0415 - only `audit` reads files
 
+    if not name.strip():  # an empty filter asks nothing, so it would be everybody's story
+        raise click.BadParameter("is no incident's id; `reclaimctl audit list` shows them", param_hint=ONE)
     with _reviewed(settings, Filter(incident=name), newest_first=False) as records:
         found = list(islice(records, limit + 1))
     more = len(found) > limit

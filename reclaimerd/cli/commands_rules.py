@@ -10,7 +10,7 @@ import click
 
 from reclaimerd.cli import completing, texts
 from reclaimerd.cli.client import Settings, request
-from reclaimerd.cli.commands_act import parse_duration_option
+from reclaimerd.cli.commands_act import parse_some_time
 from reclaimerd.cli.http_socket import Json, Request
 from reclaimerd.cli.options import answers, common_options
 from reclaimerd.cli.render import Block, Table, moment_text, say, show, show_json
@@ -36,7 +36,7 @@ def list_rules(settings: Settings) -> int:
 @click.argument("name", metavar="NAME", shell_complete=completing.rules)
 @click.option("--reason", default="", metavar="TEXT", help=texts.REASON)
 @click.option(
-    "--for", "for_seconds", metavar=texts.DURATION, callback=parse_duration_option, help=texts.SUSPEND_FOR
+    "--for", "for_seconds", metavar=texts.DURATION, callback=parse_some_time, help=texts.SUSPEND_FOR
 )
 @common_options
 @answers

@@ -137,6 +137,20 @@ def _broken(log_dir: Path, anchor: Head | None) -> str | None:
     return broken_why(tail, anchor, torn)
 
 
+def read_anchor(host: Host) -> Said:
+    """Say whether the audit log's head is kept elsewhere, where the policy asks for it; by the daemon."""
+    policy, status = host.policy, host.status
+    places = [place for place in (policy.audit.anchor_file, policy.anchor_webhook.url) if place]
+    fault = "" if isinstance(status, NoAnswer) else str(status.get("anchor_fault") or "")
+    if fault:
+        return fail(f"the audit log's head can't be kept elsewhere: {fault}", "mend the place; docs/audit.md")
+    if not places:
+        return ok("the audit log's head is kept nowhere else: the policy asks for none (docs/audit.md)")
+    if isinstance(status, NoAnswer):
+        return unknown("no daemon answers that would keep the audit log's head", "systemctl start reclaimerd")
+    return ok(f"the audit log's head is kept at {', '.join(places)}")
+
+
 def read_writer(host: Host) -> Said:
     """Say whether one writer alone keeps this state directory."""
     writer = current_writer(host.where.state_dir)

@@ -40,6 +40,7 @@ CHECKS = (
     Check("reserve", "records", "room is kept for acts on a full disk", records.read_reserve),
     Check("writer", "records", "one process alone writes to the state directory", records.read_writer),
     Check("audit", "records", "the audit log ends as the store remembers", records.read_audit),
+    Check("anchor", "records", "the audit log's head is kept where the policy says", records.read_anchor),
     Check("ntp", "records", "the clock is synchronised", records.read_synchronised),
     Check("clock", "records", "the clock stands after the boot and the last record", records.read_clock),
     Check("systemd", "neighbours", "systemd manages this host", around.read_systemd),

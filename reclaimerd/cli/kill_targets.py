@@ -114,7 +114,8 @@ def chosen(wanted: Wanted, told: Json) -> Chosen:
     for name in wanted.pods:
         refs |= _found(holders, _in_pod(name, holders), f"no pod {name!r} is seen to hold a GPU", told)
     found = {one.name: one for one in _folded(rows)}
-    named = [_named(target, found) for target in wanted.pids]
+    is_owner = told.get("only_uid") is not None
+    named = [_named(target, found, is_owner=is_owner) for target in wanted.pids]
     all_named = _each_once([*named, *(found[ref] for ref in refs)])
     return Chosen(tuple(_of_user(one, wanted.expect_uid) for one in all_named), tuple(notes))
 
@@ -144,6 +145,8 @@ def _blind(told: Json) -> Iterator[str]:
     for gpu in told.get("gpus") or ():
         if gpu.get("note"):
             yield f"{gpu.get('uuid')}: {gpu['note']}"
+    if told.get("only_uid") is not None:
+        yield "of others' processes nothing is told to you"
     skipped = told.get("skipped") or ()
     if skipped:
         yield f"not looked at: {skipped[0]}" + (f" and {len(skipped) - 1} more" if len(skipped) > 1 else "")
@@ -247,15 +250,17 @@ def _gpu_text(row: Json) -> str:
     return str(row.get("gpu") if index is None else index)
 
 
-def _named(target: Json, found: dict[str, Candidate]) -> Candidate:
+def _named(target: Json, found: dict[str, Candidate], *, is_owner: bool) -> Candidate:
     """Return the process that `--pid` names, with the start that was seen.
 
     One that was not seen is asked for in a dry run alone: who has its number by the time that a person
-    has answered is somebody else.
+    has answered is somebody else. An owner is not told of others', so one that was not seen is left out.
     """
     pid, start = int(target["pid"]), target["start_ticks"]
     seen = [one for one in found.values() if one.pid == pid and start in (None, one.start)]
     gone = Candidate(pid, start, refused_by="gone", refused="no such process is seen")
+    if is_owner:
+        gone = replace(gone, refused_by="role", refused="no process of yours by all four uids is seen")
     return min(seen, key=_least_open) if seen else gone
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from reclaimerd.cli import layouts
 from reclaimerd.cli.http_socket import Json
+from reclaimerd.cli.kill_along import Along
 from reclaimerd.cli.kill_targets import Candidate, Chosen
 from reclaimerd.cli.render import MINUTE, Block, Table, age_text, size_text, user_text
 from reclaimerd.errors import ExitCode
@@ -48,12 +49,15 @@ def _row(one: Candidate, plan: Plan) -> tuple[str, ...]:
     )
 
 
-def question(chosen: Chosen) -> str:
+def question(chosen: Chosen, along: Along | None = None) -> str:
     """Return what is asked before anything is done."""
     meant = [one for one in chosen.candidates if one.is_open]
-    users = {one.uid for one in meant}
+    users = {one.uid for one in meant} | set(() if along is None else along.uids)
+    count = 0 if along is None else along.count
+    others = f" and {count} that {'goes' if count == 1 else 'go'} along," if count else ""
     of_users = f" of {len(users)} users" if len(users) > 1 else ""
-    return f"do this to {len(meant)} {'process' if len(meant) == 1 else 'processes'}{of_users}"
+    targets = f"{len(meant)} {'process' if len(meant) == 1 else 'processes'}"
+    return f"do this to {targets}{others}{of_users}".removesuffix(",")
 
 
 def left_out_row(one: Candidate) -> Json:

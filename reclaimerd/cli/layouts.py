@@ -13,4 +13,5 @@ OPEN_INCIDENTS = Layout(cut=(("TARGET", 16), ("GPUS", GPU_SHOWN + 1)), drop=("SI
 INCIDENTS = Layout(cut=(("OPENED", 20), ("BY", 12), ("GPUS", GPU_SHOWN + 1)), drop=("GPUS", "BY"), folds=True)
 BREAKERS = Layout(cut=(("BREAKER", GPU_SHOWN + 1), ("SINCE", 20)), folds=True)
 KILL = Layout(cut=(("USER", 12), ("WORKLOAD", 12)), folds=True)
+ALONG = Layout(cut=(("USER", 12), ("PROGRAM", 16)), drop=("WITH",), folds=True)
 FACTS = Layout(folds=True)

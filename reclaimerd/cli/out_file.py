@@ -2,14 +2,20 @@
 
 from pathlib import Path
 
-from reclaimerd.errors import ReclaimerdError
+from reclaimerd.errors import ExitCode, ReclaimerdError
+
+
+class OutFileError(ReclaimerdError):
+    """The file that was named can't be written: wrong usage, and no fault of ours."""
+
+    exit_code = ExitCode.USAGE
 
 
 def refuse_missing_folder(path: Path) -> None:
-    """Raise ReclaimerdError when the file's folder is not there: before the work, not after it."""
+    """Raise OutFileError when the file's folder is not there: before the work, not after it."""
     if not path.parent.is_dir():
         what = f"{path} can't be written: there is no directory {path.parent}"
-        raise ReclaimerdError(what, "name another file")
+        raise OutFileError(what, "name another file")
 
 
 def write_out(path: Path, content: str) -> None:
@@ -19,6 +25,6 @@ def write_out(path: Path, content: str) -> None:
     try:
         write_durably(path.parent.resolve() / path.name, content.encode("utf-8", "backslashreplace"))
     except OSError as error:
-        raise ReclaimerdError(
+        raise OutFileError(
             f"{path} can't be written: {error.strerror or error}", "name another file"
         ) from None

@@ -32,16 +32,25 @@ class Examined:
     warnings: tuple[str, ...]
 
 
-def check(path: Path) -> tuple[Fault, ...]:
+def check(path: Path, *, enforce_ownership: bool = False) -> tuple[Fault, ...]:
     """Return every fault of a policy file, in the order of its lines; none means that it may be loaded.
 
-    Who owns the file is not looked at here: `load` refuses or warns.
+    `enforce_ownership`: that anyone but root could change it is one, as when the daemon loads it; else `load`
+    warns.
     """
     try:
         source = read_source(path)
     except OSError as error:
         return (unreadable_file(path, error),)
-    return examine(source).faults
+    concerns = source.concerns if enforce_ownership else ()
+    owned = tuple(Fault(str(path), 1, "file", *_parted(concern)) for concern in concerns)
+    return (*owned, *examine(source).faults)
+
+
+def _parted(concern: str) -> tuple[str, str]:
+    """Return what is wrong with a file's owner or mode, and what mends it."""
+    what, _, mend = concern.partition("; ")
+    return what, mend
 
 
 def unreadable_file(path: Path, error: OSError) -> Fault:

@@ -32,10 +32,14 @@ def load(path: Path | None, *, enforce_ownership: bool) -> LoadedPolicy:
     anyone but root could change (without root: anyone but root and us); else that is a warning.
     A file that is named must exist.
     """
+    named = installed(path)
+    return LoadedPolicy(Policy()) if named is None else _load_file(named, enforce_ownership=enforce_ownership)
+
+
+def installed(path: Path | None) -> Path | None:
+    """Return the file that holds: the named one, else the default one; None where that does not exist."""
     named = DEFAULT_PATH if path is None else path
-    if named == DEFAULT_PATH and _is_absent(named):
-        return LoadedPolicy(Policy())
-    return _load_file(named, enforce_ownership=enforce_ownership)
+    return None if named == DEFAULT_PATH and _is_absent(named) else named
 
 
 def _is_absent(path: Path) -> bool:

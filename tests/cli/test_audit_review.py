@@ -467,3 +467,12 @@ def test_anchors_of_several_hosts_want_one_named(tmp_path: Path, capsys: pytest.
     assert call(log, "verify", "--anchor", str(kept), "--anchor-host", "gpu-1") == 0
     assert call(log, "verify", "--anchor", str(kept), "--anchor-host", "gpu-2") == 9
     assert call(log, "verify", "--anchor", str(kept), "--anchor-host", "gpu-3") == 2
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_a_story_needs_an_incident(log: Log, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """An empty word is wrong usage: no story is told that was put together from everybody's records."""
+    assert call(log, "show", name) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "reclaimctl audit list" in err

@@ -256,6 +256,43 @@ def test_errors_keep_their_exit_code(
     assert json.loads(out)["exit_code"] == code
 
 
+UNKNOWN = Answer(
+    status=503, body={"error": "who you are can't be told at the moment", "mend": "again", "exit_code": 3}
+)
+
+
+class InTurn(dict[str, Answer]):
+    """Answers each call with the next of these, the last again and again."""
+
+    def __init__(self, *answers: Answer) -> None:
+        super().__init__()
+        self.left = list(answers)
+
+    def __missing__(self, _call: str) -> Answer:
+        """Return the next one."""
+        return self.left.pop(0) if len(self.left) > 1 else self.left[0]
+
+
+@pytest.mark.parametrize("words", [["inspect", "42"], ["kill", "--pid", "42", "--yes"]])
+def test_who_can_t_be_told_asks_again(tmp_path: Path, words: list[str]) -> None:
+    """503 says that nothing was done: a short while of it is not seen, by an order neither."""
+    good = Answer(lines=LINES) if words[0] == "kill" else Answer({"error": "x", "exit_code": 0})
+    with canned(tmp_path / "s", InTurn(UNKNOWN, UNKNOWN, good)) as server:
+        assert run([*words, "--socket", str(tmp_path / "s")]) == 0
+    assert len(server.asked) == 3
+
+
+def test_who_can_t_be_told_for_long_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit 3 with the daemon's words, after the time in which it must answer."""
+    monkeypatch.setattr("reclaimerd.cli.client.SILENT_SECONDS", 0.3)
+    with canned(tmp_path / "s", InTurn(UNKNOWN)) as server:
+        assert run(["inspect", "42", "--socket", str(tmp_path / "s")]) == 3
+    assert "who you are can't be told at the moment; again" in capsys.readouterr().err
+    assert 1 < len(server.asked) < 20
+
+
 @pytest.mark.root
 @pytest.mark.process
 @needs_root

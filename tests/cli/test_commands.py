@@ -578,3 +578,24 @@ def test_status_shows_the_drain_request(tmp_path: Path, capsys: pytest.CaptureFi
         "slurm: failed",
     ):
         assert words in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["pause", "--for", "0s"], "--for"),
+        (["release-driver", "--for", "0s"], "--for"),
+        (["rules", "suspend", "idle", "--for", "0s"], "--for"),
+        (["kill", "--pid", "4242", "--timeout", "0s"], "--timeout"),
+    ],
+)
+def test_no_time_at_all_is_wrong_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], option: str
+) -> None:
+    """It names the option as it was written, and nobody is asked: no incident, no pause comes of it."""
+    with canned(tmp_path / "s", ANSWERS) as server:
+        assert run([*words, "--socket", str(tmp_path / "s")]) == 2
+    assert server.asked == []
+    err = capsys.readouterr().err
+    assert option in err
+    assert "over zero" in err

@@ -25,7 +25,7 @@ from reclaimerd.model.drain_policy import (
 )
 from reclaimerd.model.identity import GpuUuid
 from reclaimerd.model.ledger import Ledger
-from reclaimerd.model.policy import AttributionSettings, ListedStage, Policy
+from reclaimerd.model.policy import AttributionSettings, AuditSettings, ListedStage, Policy
 from reclaimerd.model.reading import Known, Unreadable
 from reclaimerd.model.reset_run import Untouchable
 from reclaimerd.model.snapshot import ContextKind, HostGpus, RecoveryAction
@@ -362,6 +362,30 @@ def test_the_daemons_words_are_passed_on(tmp_path: Path) -> None:
         found = [one for one in examined([check_of("daemon")], real) if isinstance(one, Finding)]
     assert [one.state for one in found] == [State.UNKNOWN]
     assert [asked.method for asked in server.asked] == ["GET"]
+
+
+ANCHORED = Policy(audit=AuditSettings(anchor_file="/mnt/far/anchor"))
+
+
+@pytest.mark.parametrize(
+    ("policy", "known", "state", "words"),
+    [
+        (Policy(), {"status": STATUS | {"anchor_fault": ""}}, State.OK, "nowhere else"),
+        (ANCHORED, {"status": STATUS | {"anchor_fault": ""}}, State.OK, "/mnt/far/anchor"),
+        (ANCHORED, {"status": STATUS | {"anchor_fault": "/mnt/far: gone"}}, State.FAIL, "/mnt/far: gone"),
+        (Policy(), {"status": STATUS | {"anchor_fault": "h refused it"}}, State.FAIL, "h refused it"),
+        (ANCHORED, {}, State.UNKNOWN, "no daemon"),
+        (Policy(), {}, State.OK, "nowhere else"),
+    ],
+)
+def test_an_audit_head_that_is_not_kept_elsewhere_is_told(
+    tmp_path: Path, policy: Policy, known: dict[str, Any], state: State, words: str
+) -> None:
+    """By the daemon's word, which alone writes it; where none is asked for, that is no fault."""
+    said = check_of("anchor").read(a_host(tmp_path, policy, **known))
+    assert said.state is state
+    assert words in said.text
+    assert bool(said.mend) is (state is not State.OK)
 
 
 UNIT = {"LoadState": "loaded", "ActiveState": "active", "SubState": "running", "UnitFileState": "enabled"}

@@ -77,7 +77,7 @@ def test_a_refusal_names_each_reason_with_its_mend(
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
-        ('by hand: fan\nfile: x:\n{\n  "a": 1\n}\nslurm: \x1b[2J', 5),
+        ('by hand: fan\nfile: x:\n{\n  "a": 1\n}\nslurm: \x1b[2J', 6),
         ("file:\n{}\x1b[2J\n", 1),
         ("by hand: pid 7\n{\nno end", 1),
     ],
@@ -92,6 +92,7 @@ def test_only_the_file_of_a_dry_run_has_lines_below_its_own(
     shown = capsys.readouterr().out
     assert len(shown.splitlines()) == lines
     assert "\x1b" not in shown
+    assert "x0afile" not in shown
 
 
 def test_an_answer_without_its_end_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,13 +155,74 @@ def test_breakers_are_a_table_and_what_closes_an_open_one(
     assert lines[3:] == ["host is closed by an admin"]
 
 
-@pytest.mark.parametrize(("words", "body"), [([], {}), (["--gpu", UUID], {"gpu": UUID})])
-def test_close_asks_for_one_breaker_alone(tmp_path: Path, words: list[str], body: dict[str, Any]) -> None:
-    """The host's, or a GPU's; never both, and no pause."""
-    closed = {"POST /v1/breakers/close": Answer({"gpu": None, "breaker": None})}
-    with canned(tmp_path / "s", closed) as server:
-        assert run(["breaker", "close", "--reason", "x", *words, "--socket", str(tmp_path / "s")]) == 0
-    assert [one.body for one in server.asked] == [{"reason": "x", **body}]
+OPEN: list[dict[str, Any]] = [
+    {"scope": "host", "gpu": None, "open": True, "since": 1.5, "reason": "3 workloads", "closes": "an admin"},
+    {"scope": "gpu", "gpu": UUID, "open": True, "since": 7.0, "reason": "failed twice", "closes": "an admin"},
+]
+CLOSED = [one | {"open": False, "since": None, "reason": ""} for one in OPEN]
+CLOSES = "POST /v1/breakers/close"
+
+
+def closing(folder: Path, rows: list[dict[str, Any]], *words: str) -> tuple[int, list[Any]]:
+    """Run `breaker close` where these breakers are; return its exit code and the orders that went out."""
+    answers = {"GET /v1/breakers": Answer({"breakers": rows}), CLOSES: Answer({"gpu": None, "breaker": None})}
+    with canned(folder / "s", answers) as server:
+        code = run(["breaker", "close", "--reason", "x", *words, "--socket", str(folder / "s")])
+    assert server.faults == []
+    return code, [one.body for one in server.asked if one.method == "POST"]
+
+
+@pytest.mark.parametrize(
+    ("words", "body"), [([], {"since": 1.5}), (["--gpu", UUID], {"gpu": UUID, "since": 7.0})]
+)
+def test_close_asks_for_one_breaker_alone(
+    tmp_path: Path, words: list[str], body: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The host's, or a GPU's, as it was open; never both, and no pause. What was closed is said."""
+    assert closing(tmp_path, OPEN, *words) == (0, [{"reason": "x", **body}])
+    assert ("failed twice" if words else "3 workloads") in capsys.readouterr().out
+
+
+def test_close_may_name_the_opening_that_was_seen(tmp_path: Path) -> None:
+    """Then nothing else is asked first."""
+    found = closing(tmp_path, OPEN, "--since", "1970-01-01T00:00:01Z")
+    assert found == (0, [{"reason": "x", "since": 1.0}])
+
+
+@pytest.mark.parametrize("rows", [CLOSED, []])
+def test_close_of_what_is_closed_is_the_daemon_s_to_refuse(
+    tmp_path: Path, rows: list[dict[str, Any]]
+) -> None:
+    """It is asked for without an opening."""
+    assert closing(tmp_path, rows) == (0, [{"reason": "x"}])
+
+
+@pytest.mark.parametrize(
+    ("said", "words", "orders"),
+    [
+        (False, [], []),
+        (True, [], [{"reason": "x", "since": 1.5}]),
+        (None, ["--yes"], [{"reason": "x", "since": 1.5}]),
+        (None, ["--since", "1970-01-01T00:00:01Z"], [{"reason": "x", "since": 1.0}]),
+    ],
+)
+def test_at_a_terminal_a_person_says_that_they_mean_this_opening(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, said: bool | None, words: list[str], orders: list[Any]
+) -> None:
+    """With why it opened; a no closes nothing, --yes and --since answer beforehand."""
+    questions: list[str] = []
+
+    def answered(question: str, **_given: object) -> bool:
+        questions.append(question)
+        return bool(said)
+
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(click, "confirm", answered)
+    code, sent = closing(tmp_path, OPEN, *words)
+    assert (code, sent) == (0 if orders else 3, orders)
+    assert len(questions) == (0 if said is None else 1)
+    assert all("3 workloads" in one for one in questions)
 
 
 def test_close_needs_a_reason(tmp_path: Path) -> None:

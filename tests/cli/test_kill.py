@@ -286,3 +286,103 @@ def test_without_waiting_it_says_how_to_follow(tmp_path: Path, capsys: pytest.Ca
     assert [body["wait"] for body in orders(server)] == [False, False]
     assert text == "pid 4242: accepted; follow it with `reclaimctl incidents show inc-1`\n"
     assert json.loads(capsys.readouterr().out) == {"exit_code": 0, "targets": [ACCEPTED]}
+
+
+TREE = ["kill", "--pid", "4242", "--scope", "tree"]
+
+
+def going_along(*pids: int, **overrides: Any) -> dict[str, Any]:
+    """Return what the daemon tells of who goes along with 4242, each of its user."""
+    rows = [
+        {"pid": pid, "ref": f"{pid}@3", "uid": NOBODY, "comm": "loader", "refused": None, "of": 4242}
+        for pid in pids
+    ]
+    told = {"processes": len(rows) + 1, "uids": [NOBODY], "foreign": 0, "more": 0, "rows": rows}
+    return {**HOST, "along": {**told, **overrides}}
+
+
+@pytest.mark.process
+def test_who_goes_along_is_shown_before_the_question_and_bound_by_it(tmp_path: Path) -> None:
+    """By pid, user and program; the question counts them, and the order carries what was shown."""
+    seen = going_along(5001, 5002)
+    seen["along"]["rows"][1] |= {"comm": HOSTILE, "uid": 0}
+    seen["along"]["uids"] = [0, NOBODY]
+    with host(tmp_path, seen) as server:
+        ended, screen, _ = at_terminal(tmp_path, *TREE, answer=b"y\n")
+    assert ended == 0, screen
+    listed, _, asked = screen.partition("do this to")
+    assert "5001@3" in listed
+    assert "uid 4294967290" in listed
+    assert "\x1b[2J" not in listed
+    assert asked.startswith(" 1 process and 2 that go along, of 2 users? [y/N]")
+    assert [one.target for one in server.asked if one.method == "GET"] == [
+        "/v1/reclaims/candidates?pids=4242",
+        "/v1/reclaims/candidates?pids=4242&scope=tree",
+    ]
+    (order,) = orders(server)
+    assert order["shown"] == {"processes": 3, "uids": [0, NOBODY]}
+
+
+@pytest.mark.process
+def test_a_no_to_who_goes_along_leaves_everything_undone(tmp_path: Path) -> None:
+    """A long list is cut, and says how many more there are."""
+    seen = going_along(*range(5001, 5041), more=7, processes=48)
+    with host(tmp_path, seen) as server:
+        ended, screen, _ = at_terminal(tmp_path, *TREE, "--max-targets", "48", answer=b"n\n")
+    assert ended == 3, screen
+    assert screen.count("@3") == 20
+    assert "and 27 more go along" in screen
+    assert orders(server) == []
+
+
+@pytest.mark.parametrize("yes", [["--yes"], []])
+def test_without_a_question_nothing_was_shown_that_binds(tmp_path: Path, yes: list[str]) -> None:
+    """--yes, or one pid without a terminal: --max-targets alone binds, in the daemon."""
+    with host(tmp_path, going_along(5001)) as server:
+        assert run([*TREE, *yes, "--socket", str(tmp_path / "s")]) == 0
+        assert run(["kill", "--gpu", "1", "--scope", "tree", "--yes", "--socket", str(tmp_path / "s")]) == 0
+    assert all("shown" not in order for order in orders(server))
+    assert [order["max_targets"] for order in orders(server)] == [8, 8]
+
+
+def test_more_with_what_goes_along_than_max_targets_orders_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit 3, the list and the mend; with the number raised it goes out."""
+    words = ["kill", "--gpu", "1", "--scope", "workload", "--yes", "--socket", str(tmp_path / "s")]
+    with host(tmp_path, going_along(*range(5001, 5010))) as server:
+        assert run(words) == ExitCode.REFUSED
+        out, err = capsys.readouterr()
+        assert "10 processes would be signalled, more than 8; nothing was done" in err
+        assert "--max-targets 10" in err
+        assert "5001@3" in out
+        assert orders(server) == []
+        assert run([*words, "--max-targets", "10"]) == 0
+    assert len(orders(server)) == 1
+
+
+def test_others_who_go_along_and_a_daemon_that_does_not_tell_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An owner reads their number; an older daemon says nothing, which is no nobody."""
+    words = ["kill", "--gpu", "1", "--scope", "tree", "--yes", "--socket", str(tmp_path / "s")]
+    with host(tmp_path, going_along(5001, foreign=2, processes=4)):
+        run(words)
+    assert "2 of others go along, so the order would be refused" in capsys.readouterr().out
+    (tmp_path / "s").unlink()
+    with host(tmp_path):
+        run(words)
+    assert "who goes along was not told" in capsys.readouterr().out
+
+
+def test_an_owner_s_list_has_their_own_and_a_foreign_pid_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit 4 for it, whether it lives or not; what is theirs goes."""
+    words = ["kill", "--pid", "4242", "--pid", "31", "--yes", "--gpu", "0", "--socket", str(tmp_path / "s")]
+    with host(tmp_path, told(a_row(4242), only_uid=1000)) as server:
+        assert run(words) == ExitCode.NOT_ALLOWED
+        assert [target["pid"] for target in orders(server)[0]["targets"]] == [4242]
+        assert "pid 31: no process of yours by all four uids is seen" in capsys.readouterr().err
+        assert run(["kill", "--gpu", "1", "--yes", "--socket", str(tmp_path / "s")]) == ExitCode.NO_TARGET
+    assert "of others' processes nothing is told to you" in capsys.readouterr().err

@@ -417,16 +417,16 @@ def test_a_snapshot_that_can_not_be_written_asks_nobody(
 ) -> None:
     """A folder that is not there is told before the look, not after it."""
     path = tmp_path / "none" / "look.json"
-    assert run(["snapshot", "--out", str(path), "--socket", str(tmp_path / "s")]) == 1
+    assert run(["snapshot", "--out", str(path), "--socket", str(tmp_path / "s")]) == 2
     assert "there is no directory" in capsys.readouterr().err
 
 
 def test_an_out_file_that_is_a_folder_is_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The look was taken and can't be kept: exit 1, with the file's name and what to do."""
+    """The look was taken and can't be kept: wrong usage, with the file's name and what to do."""
     with canned(tmp_path / "s", {"GET /v1/snapshot": Answer(body=recorded(look(), OURS, (), ()))}):
-        assert run(["snapshot", "--out", str(tmp_path), "--socket", str(tmp_path / "s")]) == 1
+        assert run(["snapshot", "--out", str(tmp_path), "--socket", str(tmp_path / "s")]) == 2
     err = capsys.readouterr().err
     assert f"{tmp_path} can't be written" in err
     assert "name another file" in err
@@ -468,3 +468,55 @@ def test_check_of_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     """A file that is not there is a fault like any other."""
     assert run(["policy", "check", str(tmp_path / "none.toml")]) == 2
     assert "can't be read" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_check_without_a_file_checks_the_policy_in_force(
+    tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The one of --config, and it says which; faults are faults."""
+    path = tmp_path / "p.toml"
+    path.write_text('[daemon]\nmode = "observe"\n')
+    path.chmod(0o600)
+    call = ["policy", "check", "--config", str(path), *words]
+    assert run(call) == 0
+    out = capsys.readouterr().out
+    if words:
+        assert json.loads(out) == {"file": str(path), "ok": True, "faults": [], "warnings": []}
+    else:
+        assert out == f"{path}: no faults\n"
+    path.write_text('[daemon]\nmode = "obsreve"\n')
+    assert run(call) == 2
+    assert f"{path}" in capsys.readouterr().out
+
+
+def test_check_without_a_file_is_as_strict_as_the_daemon(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A policy that others may write would be refused at the next start, so it is a fault here."""
+    path = tmp_path / "p.toml"
+    path.write_text('[daemon]\nmode = "observe"\n')
+    path.chmod(0o666)
+    assert run(["policy", "check", "--config", str(path)]) == 2
+    out = capsys.readouterr().out
+    assert f"{path}:1: file: " in out
+    assert "no faults" not in out
+
+
+def test_check_without_any_policy_says_what_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No file at the default place is no fault: the built-in policy holds."""
+    path = tmp_path / "reclaimerd.toml"
+    monkeypatch.setattr("reclaimerd.config.load.DEFAULT_PATH", path)
+    assert run(["policy", "check"]) == 0
+    assert (
+        capsys.readouterr().out
+        == f"{path}: there is none: the built-in policy holds, which enforces nothing\n"
+    )
+    assert run(["policy", "check", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["file"] == str(path)
+    path.write_text("x = 1\n")
+    path.chmod(0o600)
+    assert run(["policy", "check"]) == 2
+    assert str(path) in capsys.readouterr().out

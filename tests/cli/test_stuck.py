@@ -169,7 +169,7 @@ def test_a_file_that_can_not_be_written_is_one_sentence(
     """Named, with its cause, and before anything is collected for ten seconds."""
     with canned(socket, {}) as server:
         words = ["evidence", "42", "--socket", str(socket), "--out", str(tmp_path / "no" / "out.txt")]
-        assert run(words) == ExitCode.INTERNAL
+        assert run(words) == ExitCode.USAGE
     assert server.asked == []
     assert "can't be written: there is no directory" in capsys.readouterr().err
 

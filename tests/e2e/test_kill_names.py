@@ -118,8 +118,8 @@ def test_a_container_and_a_pod_are_meant_by_their_names() -> None:
             rig.keeper.stop()
 
 
-def test_an_owner_s_list_holds_others_and_only_their_own_go(tmp_path: Path) -> None:
-    """Exit 4 for the one that is not theirs, which lives; theirs goes, by their right."""
+def test_an_owner_s_list_is_of_their_own_which_alone_go(tmp_path: Path) -> None:
+    """Who else holds the GPU is not told, and lives; a pid of others' that is named is exit 4."""
     with simulated_host(tables={"access": {**NAMES, "owner_access": True}}) as rig:
         device = next(gpu.device for gpu in read_simulated_host(rig.host).gpus if gpu.uuid == GPU_A)
         hold = [sys.executable, "-I", "-S", "-c", HOLD_AS, device]
@@ -130,9 +130,13 @@ def test_an_owner_s_list_holds_others_and_only_their_own_go(tmp_path: Path) -> N
         rig.start_daemon()
         wait_until(lambda: {own, foreign} <= ps_pids(rig), "both are seen", BOUND_SECONDS)
         words = ["kill", "--gpu", "0", "--yes", "--force", "--grace", "1s", "--simulate", str(rig.host)]
-        code, out, err = as_user(tmp_path, UID, (UID,), lambda: run(words))
+        named = [*words, "--pid", str(foreign), "--dry-run"]
+        code, out, err = as_user(tmp_path, UID, (UID,), lambda: run(named))
         assert code == 4, out + err
-        assert f"pid {foreign}: not yours by all four uids" in err
+        assert f"pid {foreign}: no process of yours by all four uids is seen" in err
+        code, out, err = as_user(tmp_path, UID, (UID,), lambda: run(words))
+        assert code == 0, out + err
+        assert str(foreign) not in out + err
         assert is_alive(foreign)
         assert not is_alive(own)
         assert {one["target"]["root"]["pid"] for one in rig.records("intent")} == {own}

@@ -54,6 +54,29 @@ def test_a_whole_workload_goes(rig: Rig) -> None:
             rig.keeper.stop()
 
 
+def test_who_goes_along_is_told_and_bound_by_max_targets(rig: Rig) -> None:
+    """Real members by pid, user and program; one more than agreed to refuses it, and nobody is signalled."""
+    with cgroup(container()) as folder:
+        try:
+            pid, path = rig.recorder()
+            moved(folder, pid)
+            (plain,) = rig.keeper.launch_commands([STUBBORN])
+            moved(folder, plain.pid)
+            if rig.daemons:
+                told = rig.ask(f"/v1/reclaims/candidates?pids={pid}&scope=workload")["along"]
+                found = [(row["pid"], row["uid"], row["of"]) for row in told["rows"]]
+                assert (told["processes"], found) == (2, [(plain.pid, 0, pid)])
+                assert told["rows"][0]["comm"].startswith("python")
+            ran = rig.kill(pid, options=["--scope", "workload", "--max-targets", "1"])
+            assert ran.code == 3, ran
+            assert "2 processes would be signalled, more than 1; nothing was done" in ran.err
+            assert signals_in(path) == []
+            assert is_alive(plain.pid)
+            assert rig.records("intent") == []
+        finally:
+            rig.keeper.stop()
+
+
 def test_one_protected_member_saves_the_whole_workload(rig: Rig) -> None:
     """Exit 3 that names the member; none of the workload is touched."""
     with cgroup(container()) as folder:
