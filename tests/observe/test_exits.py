@@ -173,11 +173,11 @@ def test_closing_after_the_loop_is_gone_still_closes() -> None:
 
 @contextmanager
 def _free_descriptors(count: int) -> Iterator[None]:
-    """Let this process open about so many files more."""
+    """Let this process open about so many files more, when half of all that it may open are taken."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = os.dup(0)
     os.close(free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (free + count, before[1]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2 * (free + count), before[1]))
     try:
         yield
     finally:
@@ -187,7 +187,7 @@ def _free_descriptors(count: int) -> Iterator[None]:
 def test_a_flood_of_holders_leaves_us_descriptors_and_its_ends_to_the_looks() -> None:
     """Anybody who may use a GPU can fork with its node open: half of what we may open is the most."""
     with _sleeper() as child, _free_descriptors(64):
-        flood = [_ref(child.pid, start) for start in range(1, 500)]
+        flood = [_ref(child.pid, start) for start in range(1, 1000)]
         with _watch(*flood) as watch:
             assert 0 < watch.count <= resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
             others = [os.dup(0) for _ in range(16)]
@@ -199,7 +199,7 @@ def test_a_flood_of_holders_leaves_us_descriptors_and_its_ends_to_the_looks() ->
 def test_whoever_is_named_first_is_watched_in_place_of_others() -> None:
     """Targets come before holders whose end nobody waits for; the bound holds."""
     with _sleeper() as child, _sleeper() as target, _free_descriptors(64):
-        flood = [_ref(child.pid, start) for start in range(1, 500)]
+        flood = [_ref(child.pid, start) for start in range(1, 1000)]
         with _watch(*flood) as watch:
             most = watch.count
             watch.watch((_ref(target.pid), *flood))
