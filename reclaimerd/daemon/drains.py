@@ -51,6 +51,16 @@ def unasked_drain(incident: Incident, ledger: Ledger) -> Attempt | None:
     return None
 
 
+def with_unasked_given_up(draft: Draft, incident: Incident) -> Incident:
+    """Return one whose cause is gone, with the outcome of a drain that nobody was asked for, on record."""
+    unasked = unasked_drain(incident, draft.ledger)
+    if unasked is None:
+        return incident
+    outcome = Outcome(OutcomeKind.PASSED_OVER, "nobody was asked while its cause was seen")
+    draft.put(incident, [entries.outcome(incident, unasked, outcome)])
+    return replace(incident, attempts=(replace(unasked, outcome=outcome),))
+
+
 def under_way(incident: IncidentId, ledger: Ledger) -> bool:
     """Tell whether an act of this incident goes on beside the passes: its record is its own."""
     return in_flight(incident, ledger) or asked_for(incident, ledger)

@@ -10,7 +10,7 @@ from typing import assert_never
 
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.draft import Draft
-from reclaimerd.daemon.drains import unasked_drain
+from reclaimerd.daemon.drains import unasked_drain, with_unasked_given_up
 from reclaimerd.daemon.gpu_opening import fault_incident, gpu_target
 from reclaimerd.daemon.opening import Moment
 from reclaimerd.daemon.standing import make_way
@@ -22,7 +22,7 @@ from reclaimerd.judge.standing_xids import Addresses, Catalogue, address_of, add
 from reclaimerd.model.audit_record import RecordKind
 from reclaimerd.model.fault import DeviceAction, DeviceEvent, FaultClass, StandingXid
 from reclaimerd.model.identity import IncidentId, ProcessRef
-from reclaimerd.model.incident import ActorKind, Incident, Outcome, OutcomeKind, Stage, Subject
+from reclaimerd.model.incident import ActorKind, Incident, Stage, Subject
 from reclaimerd.model.ledger import SpendKind
 from reclaimerd.model.policy import FaultRule, ListedStage, Mode, Policy
 from reclaimerd.model.process import ProcessReading
@@ -160,14 +160,9 @@ def stand_down(draft: Draft, verdicts: tuple[GpuVerdict, ...], snapshot: Snapsho
         gpus = incident.target.gpus
         if any((incident.actor.name, uuid) in standing or snapshot.gpu(uuid) is None for uuid in gpus):
             continue
-        attempts = incident.attempts
-        if unasked is not None:
-            if drain_reason_of(incident, snapshot, draft.ledger) is not None:
-                continue
-            outcome = Outcome(OutcomeKind.PASSED_OVER, "nobody was asked while its cause was seen")
-            draft.put(incident, [entries.outcome(incident, unasked, outcome)])
-            attempts = (replace(unasked, outcome=outcome),)
-        ended = replace(withdrawn(incident, "the fault is gone", now.wall), attempts=attempts)
+        if unasked is not None and drain_reason_of(incident, snapshot, draft.ledger) is not None:
+            continue
+        ended = withdrawn(with_unasked_given_up(draft, incident), "the fault is gone", now.wall)
         draft.put(ended, [entries.ended(ended)])
 
 

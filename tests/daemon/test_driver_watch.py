@@ -8,8 +8,9 @@ from reclaimerd.daemon.draft import Draft
 from reclaimerd.daemon.driver_watch import DriverWatch, taken_up, watch_driver
 from reclaimerd.daemon.opening import Moment
 from reclaimerd.model.audit_record import RecordKind
-from reclaimerd.model.identity import ProcessRef
-from reclaimerd.model.incident import Incident, Stage, Subject
+from reclaimerd.model.drain import Ask, DrainPhase, Joined, NodeDrain
+from reclaimerd.model.identity import AttemptId, IncidentId, ProcessRef
+from reclaimerd.model.incident import Attempt, Incident, OutcomeKind, Stage, Subject
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import DrainSettings, Policy
 from reclaimerd.model.snapshot import (
@@ -17,7 +18,8 @@ from reclaimerd.model.snapshot import (
     DriverState,
 )
 from reclaimerd.record.store import AbandonedWorker
-from tests.builders import MONO, WALL, a_policy, a_ref, a_snapshot
+from tests.act.drain_builders import a_request
+from tests.builders import BOOT, MONO, WALL, a_policy, a_ref, a_snapshot
 
 POLICY: Policy = replace(
     a_policy(), drain=DrainSettings(driver_alarm_seconds=120.0, driver_drain_seconds=900.0)
@@ -89,6 +91,36 @@ def test_an_incident_that_asked_nothing_yet_stands_down() -> None:
     look = a_snapshot(at=MONO + 901, driver=DriverReading(DriverState.RESPONSIVE, MONO + 901))
     watch_driver(again, look, POLICY, (watch, {}), Moment(MONO + 901, WALL + 901))
     assert again.incidents[incident.id].stage is Stage.STOOD_DOWN
+
+
+def answered_while(phase: DrainPhase, tries: int) -> tuple[Incident, Draft]:
+    """Return the incident of a silence, as the driver answers in this phase of its drain request."""
+    draft, watch = watched(900, DriverWatch(MONO, alarmed=True))
+    (incident,) = draft.incidents.values()
+    step = Attempt(AttemptId("one"), Stage.DRAIN, (), intent_at=WALL + 900)
+    incident = replace(incident, attempts=(step,))
+    joined = (Joined(incident.id, "silent", WALL), Joined(IncidentId("another"), "lost", WALL))
+    drain = NodeDrain(a_request(), BOOT, WALL, joined, (Ask("slurm", tries=tries),), phase=phase)
+    again = Draft({incident.id: incident}, Ledger(drain=drain))
+    look = a_snapshot(at=MONO + 901, driver=DriverReading(DriverState.RESPONSIVE, MONO + 901))
+    watch_driver(again, look, POLICY, (watch, {}), Moment(MONO + 901, WALL + 901))
+    return again.incidents[incident.id], again
+
+
+def test_a_step_that_nobody_was_asked_for_gets_its_outcome() -> None:
+    """Another incident joined the request, which goes on without this one: no intent stays open."""
+    ended, draft = answered_while(DrainPhase.SLOT, 0)
+    assert ended.stage is Stage.STOOD_DOWN
+    assert [one.outcome and one.outcome.kind for one in ended.attempts] == [OutcomeKind.PASSED_OVER]
+    kinds = [entry.kind for entry in draft.entries]
+    assert kinds == [RecordKind.NOTE, RecordKind.OUTCOME, RecordKind.INCIDENT_ENDED]
+
+
+def test_one_for_which_somebody_is_asked_waits_for_the_answer() -> None:
+    """Whether the drain stands is not known yet: it must not be told as never asked for."""
+    kept, draft = answered_while(DrainPhase.ASK, 1)
+    assert (kept.stage, kept.attempts[0].outcome) == (Stage.PENDING, None)
+    assert [entry.kind for entry in draft.entries] == [RecordKind.NOTE]
 
 
 KEPT = AbandonedWorker("nvml", a_ref(9), MONO - 600, alarmed=True)

@@ -2,13 +2,28 @@
 
 import asyncio
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
+from reclaimerd.daemon.last_look import Judged, LastLooker
 from reclaimerd.model.incident import ActorRole
+from reclaimerd.model.policy import Selector
 from reclaimerd.model.ports import NoLongerRight, StillRight
-from tests.builders import OPERATOR, a_process, a_ref, a_step, an_incident
-from tests.daemon.test_last_look import looker, members, seen
+from reclaimerd.model.process import Workload, WorkloadKind, WorkloadNames
+from reclaimerd.observe.probe import Probe
+from tests.builders import (
+    JUDGE,
+    OPERATOR,
+    a_busy_snapshot,
+    a_policy,
+    a_process,
+    a_ref,
+    a_step,
+    a_target,
+    an_incident,
+)
+from tests.daemon.test_last_look import FakeEyes, looker, members, seen
 
 MINE = replace(OPERATOR, uid=1000, role=ActorRole.OWNER)
 
@@ -40,3 +55,18 @@ def test_a_hold_file_stops_no_operators_workload() -> None:
     """It is for rules; he reads it where it stands."""
     held = looker(seen(a_process()), hold="/run/reclaimerd/HOLD")
     assert members(held, 100, by_hand=True) == (a_ref(),)
+
+
+def test_a_member_in_a_directory_of_its_own_has_the_names_that_were_known_of_it() -> None:
+    """It was judged where it is, below the target's directory: its own names count, not the target's."""
+    names = WorkloadNames(namespace="keep")
+    pod = Workload(WorkloadKind.POD, "pod", path="/kubepods.slice/kubepods-pod1.slice")
+    below = replace(pod, path=f"{pod.path}/container")
+    root = a_process(workload=replace(pod, names=replace(names, namespace="other")))
+    known = a_process(101, workload=replace(below, names=names))
+    rule = replace(a_policy().rules[0], exempt=Selector(namespaces=("keep",)))
+    judged = Judged(a_policy(rule), a_busy_snapshot(root, known), JUDGE, "")
+    eyes = FakeEyes(seen(replace(known, workload=below)))
+    looked = LastLooker(cast("Probe", eyes), lambda: judged)
+    answer = asyncio.run(looked.members(a_step(an_incident(a_target(root))), (101,)))
+    assert "exempts it by namespace" in str(answer)

@@ -15,7 +15,7 @@ from reclaimerd.errors import ExitCode
 from reclaimerd.judge.endings import withdrawn
 from reclaimerd.judge.evaluate import Evaluation
 from reclaimerd.model.audit_record import RecordKind
-from reclaimerd.model.incident import ActorKind, ActorRole, Incident, Stage, Subject
+from reclaimerd.model.incident import Actor, ActorKind, ActorRole, Incident, Stage, Subject
 from reclaimerd.model.ledger import Ledger
 from reclaimerd.model.policy import ListedStage, Mode, Policy, Scope
 from reclaimerd.model.reading import Known
@@ -26,6 +26,7 @@ from tests.builders import (
     GPU_B,
     MONO,
     OPERATOR,
+    RULE_ACTOR,
     WALL,
     a_busy_snapshot,
     a_holder,
@@ -232,6 +233,25 @@ def test_an_owner_joins_what_they_opened_as_an_owner(actor: Any, *, joins: bool)
     assert (ticket.incident == standing.id) is joins
     assert (ticket.exit_code is ExitCode.REFUSED) is not joins
     assert len(draft.entries) == 1
+
+
+@pytest.mark.parametrize(
+    ("opened_by", "order"),
+    [
+        (replace(OPERATOR, name="bob"), {}),
+        (RULE_ACTOR, {"dry_run": True}),
+        (RULE_ACTOR, {"actor": OWNER}),
+    ],
+    ids=["a person's", "for a dry order", "for an owner"],
+)
+def test_what_gives_no_way_though_it_takes_others_along(opened_by: Actor, order: dict[str, Any]) -> None:
+    """Only a rule's gives way, and only to who may act on it and means to: else it stands as it was."""
+    root, child = a_process(uids=(UID,) * 4), a_process(101, start=2, ppid=100, uids=(UID,) * 4)
+    standing = an_incident(a_target(root, child), actor=opened_by)
+    seen = a_busy_snapshot(root, child)
+    ticket, draft = ordered(standing, snapshot=seen, **order)
+    assert draft.incidents == {standing.id: standing}
+    assert (ticket.incident == standing.id) is (not order)
 
 
 def test_joining_an_operators_incident_takes_nothing_over() -> None:
