@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from reclaimerd.daemon.desk import Ticket
 from reclaimerd.daemon.draft import Draft
-from reclaimerd.daemon.drains import take_answers
+from reclaimerd.daemon.drains import leave_ended, take_answers
 from reclaimerd.daemon.driver_watch import DriverWatch, watch_driver
 from reclaimerd.daemon.faults import FaultMemory, open_by_fault, stand_down, take_news
 from reclaimerd.daemon.following import follow
@@ -90,6 +90,7 @@ def open_new(
         make_dry(draft)
     else:
         leave_dry_plans(draft, seen.policy, seen.now)
+    leave_ended(draft, seen.now)
     return fresh
 
 

@@ -95,9 +95,7 @@ def take_answers(draft: Draft, now: Moment, *, foreground: bool = False) -> None
         if foreground and incident is None:
             joined.append(one)
             continue
-        if not one.told and incident is not None and incident.stage in OVER:
-            told = replace(one, told=True, well_at=one.well_at if one.by_hand else now.wall)
-        elif not one.told and outcome is not None:
+        if not one.told and outcome is not None:
             _tell(draft, one, outcome, now)
             told = replace(one, told=True)
         joined.append(told)
@@ -106,6 +104,27 @@ def take_answers(draft: Draft, now: Moment, *, foreground: bool = False) -> None
     after = None if over else drain
     if after != draft.ledger.drain:
         draft.put_ledger(replace(draft.ledger, drain=after))
+
+
+def leave_ended(draft: Draft, now: Moment) -> None:
+    """Let the request go on without the incidents that ended by themselves in this pass: their cause is over.
+
+    In the next pass they are not among the open ones any more, and their step would stay without an outcome.
+    """
+    drain = draft.ledger.drain
+    if drain is None:
+        return
+    joined = tuple(_left(draft, one, drain, now) for one in drain.joined)
+    if joined != drain.joined:
+        draft.put_ledger(replace(draft.ledger, drain=replace(drain, joined=joined)))
+
+
+def _left(draft: Draft, one: Joined, drain: NodeDrain, now: Moment) -> Joined:
+    incident = draft.incidents.get(one.incident)
+    if one.told or incident is None or incident.stage not in OVER:
+        return one
+    _settle(draft, incident, drain)
+    return replace(one, told=True, well_at=one.well_at if one.by_hand else now.wall)
 
 
 def taken_back(handed: Mapping[IncidentId, Incident], ledger: Ledger) -> list[tuple[Incident, str]]:
@@ -134,12 +153,32 @@ def _outcome(drain: NodeDrain) -> Outcome | None:
             return Outcome(OutcomeKind.FAILED, f"the request was taken back by {by}")
 
 
+def _settle(draft: Draft, incident: Incident, drain: NodeDrain) -> None:
+    """Give the open drain step of one that ended by itself its outcome; the request goes on without it."""
+    attempt = _open_drain(incident)
+    if attempt is None:
+        return
+    if drain.is_unasked:
+        outcome = Outcome(OutcomeKind.PASSED_OVER, "it ended before anybody was asked")
+    else:
+        outcome = Outcome(
+            OutcomeKind.UNKNOWN, "it ended while others were asked; the request has its own record"
+        )
+    attempts = tuple(replace(one, outcome=outcome) if one is attempt else one for one in incident.attempts)
+    draft.put(replace(incident, attempts=attempts), [entries.outcome(incident, attempt, outcome)])
+
+
+def _open_drain(incident: Incident) -> Attempt | None:
+    attempt = next((kept for kept in reversed(incident.attempts) if kept.stage is Stage.DRAIN), None)
+    return None if attempt is None or attempt.outcome is not None else attempt
+
+
 def _tell(draft: Draft, one: Joined, outcome: Outcome, now: Moment) -> None:
     incident = draft.incidents.get(one.incident)
     if incident is None or incident.ended:
         return
-    attempt = next((kept for kept in reversed(incident.attempts) if kept.stage is Stage.DRAIN), None)
-    if attempt is None or attempt.outcome is not None:
+    attempt = _open_drain(incident)
+    if attempt is None:
         return
     incident = with_outcome(incident, attempt, outcome, now.mono)
     draft.put(incident, [entries.outcome(incident, attempt, outcome)])

@@ -5,13 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from reclaimerd.daemon.drains import attention_text
+from reclaimerd.daemon.draft import Draft
+from reclaimerd.daemon.drains import attention_text, leave_ended
+from reclaimerd.daemon.opening import Moment
 from reclaimerd.model.audit_record import RecordKind
-from reclaimerd.model.drain import AskState, DrainPhase, NodeDrain, Withdrawal
+from reclaimerd.model.drain import AskState, DrainPhase, Joined, NodeDrain, Withdrawal
 from reclaimerd.model.drain_ports import Asked, Foreign, NotAsked, SlotWaits
-from reclaimerd.model.identity import ProcessRef
-from reclaimerd.model.incident import Stage
-from reclaimerd.model.ledger import SpendKind
+from reclaimerd.model.identity import IncidentId, ProcessRef
+from reclaimerd.model.incident import OutcomeKind, Stage
+from reclaimerd.model.ledger import Ledger, SpendKind
 from reclaimerd.model.policy import (
     BreakerSettings,
     BudgetSettings,
@@ -26,7 +28,7 @@ from reclaimerd.model.process import ProcessReading
 from reclaimerd.model.reading import Known
 from reclaimerd.model.snapshot import RecoveryAction, Snapshot
 from reclaimerd.model.step import ReasonKind
-from tests.builders import WALL, a_busy_snapshot, a_gpu, a_policy, a_process, a_rule
+from tests.builders import MONO, WALL, a_busy_snapshot, a_gpu, a_policy, a_process, a_rule
 from tests.fakes import Rig, a_rig
 
 QUICK = replace(LadderSettings(), sigterm_seconds=1.0, sigkill_seconds=1.0, exit_grace_seconds=1.0)
@@ -255,6 +257,32 @@ def test_a_step_waits_while_the_request_is_being_taken_back() -> None:
     rig.target.farewell = Asked("forgotten")
     asyncio.run(rig.passes(10, step=700.0))
     assert [one.pids for one in rig.target.asked] == [(100,), (200,)]
+
+
+@pytest.mark.parametrize(
+    ("tries", "kind"), [(0, OutcomeKind.PASSED_OVER), (1, OutcomeKind.UNKNOWN)], ids=["nobody asked", "asked"]
+)
+def test_an_incident_that_ends_while_others_are_asked_leaves_no_open_step(
+    tries: int, kind: OutcomeKind
+) -> None:
+    """Its task died late: its step has an outcome on record, and the request another cause at most."""
+    rig = a_stuck_rig()
+    asyncio.run(rig.passes(8))
+    drain = the_drain(rig)
+    (incident,) = rig.cycle.state.handed.values()
+    step = replace(incident.attempts[-1], outcome=None)
+    ended = replace(incident, stage=Stage.RECLAIMED, attempts=(*incident.attempts[:-1], step))
+    joined = (replace(drain.joined[0], told=False), Joined(IncidentId("another"), "lost", WALL))
+    asks = (replace(drain.asks[0], tries=tries),)
+    asking = replace(drain, phase=DrainPhase.ASK, joined=joined, asks=asks)
+    draft = Draft({ended.id: ended}, Ledger(drain=asking))
+    leave_ended(draft, Moment(MONO, WALL + 9))
+    outcome = draft.incidents[ended.id].attempts[-1].outcome
+    assert outcome is not None
+    assert outcome.kind is kind
+    assert [entry.kind for entry in draft.entries] == [RecordKind.OUTCOME]
+    assert draft.ledger.drain is not None
+    assert [(one.told, one.well_at) for one in draft.ledger.drain.joined] == [(True, WALL + 9), (False, None)]
 
 
 def test_what_a_person_must_know() -> None:
