@@ -144,6 +144,8 @@ class ToolMarks:
     began: dict[AttemptId, float] = field(default_factory=dict)
     hangs: bool = False
     fails: bool = False
+    failed: set[AttemptId] = field(default_factory=set)
+    undone: set[AttemptId] = field(default_factory=set)
 
     def boot(self) -> None:
         """Let no tool run any more."""
@@ -188,9 +190,12 @@ class SimTool:
         self.marks.claims[run], self.marks.began[run] = "started", self.world.mono
         gpus = self.marks.ready[run]
         self.oracle.judge_reset(run, gpus)
-        if not self.marks.fails and not self.marks.hangs:
-            for gpu in gpus:
-                self.world.reset(gpu)
+        if self.marks.fails:
+            self.marks.failed.add(run)
+        elif self.marks.hangs:
+            self.marks.undone.add(run)
+        else:
+            self._reset(run)
         self.fuse.point("after the tool")
         return ToolRuns(self._ref(), began_at=self.world.mono)
 
@@ -207,9 +212,16 @@ class SimTool:
             if self.world.mono >= limit:
                 return ToolRuns(self._ref(), "[<0>] nv_open_device+0x1")
             await asyncio.sleep(1.0)
-        if self.marks.fails:
+        if self.marks.fails or run in self.marks.failed:
             return ToolEnded(255, "Unable to reset GPU")
+        if run in self.marks.undone:  # it hung, and went on
+            self.marks.undone.remove(run)
+            self._reset(run)
         return ToolEnded(0, "GPU 00000000:00:00.0 was successfully reset.\nAll done.")
+
+    def _reset(self, run: AttemptId) -> None:
+        for gpu in self.marks.ready[run]:
+            self.world.reset(gpu)
 
     def _ref(self) -> ProcessRef:
         return ProcessRef(self.world.boot_id, 5000, 77)
