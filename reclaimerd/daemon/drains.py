@@ -41,9 +41,9 @@ def asked_for(incident: IncidentId, ledger: Ledger) -> bool:
     return any(one.incident == incident and not one.told for one in joined)
 
 
-def unasked_drain(incident: Incident, ledger: Ledger) -> Attempt | None:
-    """Return the step of an incident that is nothing but a drain request which nobody was asked for yet."""
-    if ledger.drain is None or not ledger.drain.is_unasked or not asked_for(incident.id, ledger):
+def drain_alone(incident: Incident, ledger: Ledger) -> Attempt | None:
+    """Return the step of an incident that did nothing but ask for a drain, and has no answer yet."""
+    if not asked_for(incident.id, ledger):
         return None
     match incident.attempts:
         case (Attempt(stage=Stage.DRAIN, outcome=None) as only,):
@@ -51,14 +51,24 @@ def unasked_drain(incident: Incident, ledger: Ledger) -> Attempt | None:
     return None
 
 
-def with_unasked_given_up(draft: Draft, incident: Incident) -> Incident:
-    """Return one whose cause is gone, with the outcome of a drain that nobody was asked for, on record."""
-    unasked = unasked_drain(incident, draft.ledger)
-    if unasked is None:
+def with_drain_given_up(draft: Draft, incident: Incident) -> Incident:
+    """Return one whose cause is gone, with an outcome of the drain that it waits for, on record.
+
+    Nobody is asked for a cause that is gone: an answer that was lost with us would be waited for for ever.
+    """
+    only, drain = drain_alone(incident, draft.ledger), draft.ledger.drain
+    if only is None or drain is None:
         return incident
-    outcome = Outcome(OutcomeKind.PASSED_OVER, "nobody was asked while its cause was seen")
-    draft.put(incident, [entries.outcome(incident, unasked, outcome)])
-    return replace(incident, attempts=(replace(unasked, outcome=outcome),))
+    outcome = _given_up(drain, "its cause was gone")
+    draft.put(incident, [entries.outcome(incident, only, outcome)])
+    return replace(incident, attempts=(replace(only, outcome=outcome),))
+
+
+def _given_up(drain: NodeDrain, why: str) -> Outcome:
+    if drain.is_unasked:
+        return Outcome(OutcomeKind.PASSED_OVER, f"{why} before anybody was asked")
+    text = f"{why} while others were asked; the request has its own record"
+    return Outcome(OutcomeKind.UNKNOWN, text)
 
 
 def under_way(incident: IncidentId, ledger: Ledger) -> bool:
@@ -158,12 +168,7 @@ def _settle(draft: Draft, incident: Incident, drain: NodeDrain) -> None:
     attempt = _open_drain(incident)
     if attempt is None:
         return
-    if drain.is_unasked:
-        outcome = Outcome(OutcomeKind.PASSED_OVER, "it ended before anybody was asked")
-    else:
-        outcome = Outcome(
-            OutcomeKind.UNKNOWN, "it ended while others were asked; the request has its own record"
-        )
+    outcome = _given_up(drain, "it ended")
     attempts = tuple(replace(one, outcome=outcome) if one is attempt else one for one in incident.attempts)
     draft.put(replace(incident, attempts=attempts), [entries.outcome(incident, attempt, outcome)])
 
@@ -204,5 +209,7 @@ def attention_text(drain: NodeDrain | None) -> str:
         return f"drain request {drain.id} is being taken back"
     if failed:
         return f"drain request {drain.id} stands; not everybody took it: {'; '.join(failed)}"
-    undrain = f"`reclaimctl undrain --incident {drain.id}` takes it back"
-    return f"drain request {drain.id} stands: {drain.request.reason}; {undrain}"
+    silent = ", ".join(ask.target for ask in drain.asks if not ask.text)
+    early = drain.phase is DrainPhase.ASK
+    stands = f"may stand: no answer of {silent} is known" if early else f"stands: {drain.request.reason}"
+    return f"drain request {drain.id} {stands}; `reclaimctl undrain --incident {drain.id}` takes it back"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.draft import Draft
-from reclaimerd.daemon.drains import asked_for, unasked_drain, with_unasked_given_up
+from reclaimerd.daemon.drains import with_drain_given_up
 from reclaimerd.daemon.opening import Moment, new_incident
 from reclaimerd.judge.endings import withdrawn
 from reclaimerd.model.audit_record import RecordKind
@@ -87,9 +87,7 @@ def _clear(draft: Draft, watch: DriverWatch, handed: Mapping[IncidentId, Inciden
         text = f"the driver answers again after {now.mono - watch.silent_since:.0f} s"
         draft.note(entries.of_host(RecordKind.NOTE, text))
     for incident in [one for one in draft.incidents.values() if _is_ours(one) and one.stage is Stage.PENDING]:
-        if asked_for(incident.id, draft.ledger) and unasked_drain(incident, draft.ledger) is None:
-            continue  # somebody is asked at this moment: the answer is its step's outcome
-        given_up = with_unasked_given_up(draft, incident)
+        given_up = with_drain_given_up(draft, incident)
         ended = withdrawn(given_up, "the driver answers again", now.wall)
         draft.put(ended, [entries.ended(ended)])
     for incident in [one for one in handed.values() if _is_ours(one) and one.released_at is None]:

@@ -10,7 +10,7 @@ from typing import assert_never
 
 from reclaimerd.daemon import entries
 from reclaimerd.daemon.draft import Draft
-from reclaimerd.daemon.drains import unasked_drain, with_unasked_given_up
+from reclaimerd.daemon.drains import drain_alone, with_drain_given_up
 from reclaimerd.daemon.gpu_opening import fault_incident, gpu_target
 from reclaimerd.daemon.opening import Moment
 from reclaimerd.daemon.standing import make_way
@@ -148,21 +148,21 @@ def stand_down(draft: Draft, verdicts: tuple[GpuVerdict, ...], snapshot: Snapsho
     """End what a fault rule opened and nothing was done about, when the fault is gone.
 
     A GPU that is gone itself has no fault that could be gone: its incident goes on, to a drain. A drain that
-    nobody was asked for yet is nothing done, and goes with its cause.
+    nobody has answered is nothing done, and goes with its cause; what may stand has the request's record.
     """
     standing = {(verdict.rule, verdict.gpu) for verdict in verdicts}
     for incident in list(draft.incidents.values()):
         by_rule = incident.subject is Subject.GPU and incident.actor.kind is ActorKind.RULE
-        unasked = unasked_drain(incident, draft.ledger)
-        untouched = incident.stage is Stage.PENDING and (unasked is not None or not incident.attempts)
+        asking = drain_alone(incident, draft.ledger)
+        untouched = incident.stage is Stage.PENDING and (asking is not None or not incident.attempts)
         if not (untouched and by_rule) or incident.ended:
             continue
         gpus = incident.target.gpus
         if any((incident.actor.name, uuid) in standing or snapshot.gpu(uuid) is None for uuid in gpus):
             continue
-        if unasked is not None and drain_reason_of(incident, snapshot, draft.ledger) is not None:
+        if asking is not None and drain_reason_of(incident, snapshot, draft.ledger) is not None:
             continue
-        ended = withdrawn(with_unasked_given_up(draft, incident), "the fault is gone", now.wall)
+        ended = withdrawn(with_drain_given_up(draft, incident), "the fault is gone", now.wall)
         draft.put(ended, [entries.ended(ended)])
 
 

@@ -116,11 +116,14 @@ def test_a_step_that_nobody_was_asked_for_gets_its_outcome() -> None:
     assert kinds == [RecordKind.NOTE, RecordKind.OUTCOME, RecordKind.INCIDENT_ENDED]
 
 
-def test_one_for_which_somebody_is_asked_waits_for_the_answer() -> None:
-    """Whether the drain stands is not known yet: it must not be told as never asked for."""
-    kept, draft = answered_while(DrainPhase.ASK, 1)
-    assert (kept.stage, kept.attempts[0].outcome) == (Stage.PENDING, None)
-    assert [entry.kind for entry in draft.entries] == [RecordKind.NOTE]
+@pytest.mark.parametrize("phase", [DrainPhase.ASK, DrainPhase.STANDS])
+def test_one_for_which_somebody_was_asked_waits_for_no_answer(phase: DrainPhase) -> None:
+    """Whether the drain stands is not known, nor told as never asked for: the answer may never come."""
+    ended, draft = answered_while(phase, 1)
+    assert ended.stage is Stage.STOOD_DOWN
+    assert [one.outcome and one.outcome.kind for one in ended.attempts] == [OutcomeKind.UNKNOWN]
+    kinds = [entry.kind for entry in draft.entries]
+    assert kinds == [RecordKind.NOTE, RecordKind.OUTCOME, RecordKind.INCIDENT_ENDED]
 
 
 KEPT = AbandonedWorker("nvml", a_ref(9), MONO - 600, alarmed=True)

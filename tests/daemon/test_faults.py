@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from reclaimerd.daemon.drains import attention_text
 from reclaimerd.daemon.news import News
 from reclaimerd.errors import ExitCode
 from reclaimerd.model.audit_record import RecordKind
+from reclaimerd.model.drain import DrainPhase
 from reclaimerd.model.drain_ports import SlotTaken, SlotWaits
 from reclaimerd.model.fault import (
     DeviceAction,
@@ -610,6 +612,29 @@ def test_a_drain_that_nobody_was_asked_for_goes_with_its_cause() -> None:
     assert outcome.kind is OutcomeKind.PASSED_OVER
     assert (rig.cycle.state.incidents, rig.target.asked) == ({}, [])
     assert rig.cycle.state.ledger.drain is None
+
+
+def test_a_drain_whose_answer_was_lost_with_us_waits_for_none() -> None:
+    """We died while asking, and the cause is gone since: nobody is asked again, and a person is told."""
+    rule = replace(MEND, xid_classes=("reboot",))
+    rig = a_reset_rig(policy=fault_policy(rule))
+    rig.cycle.state.ledger = Ledger(xids=(StandingXid(GPU_A, BOOT, 140, FaultClass.REBOOT, 7, WALL),))
+    rig.fleet.answer = SlotWaits("5 of 5 nodes are drained")
+    asyncio.run(rig.passes(3))
+    drain = rig.cycle.state.ledger.drain
+    assert drain is not None
+    tried = replace(
+        drain, phase=DrainPhase.ASK, has_slot=True, asks=tuple(replace(ask, tries=1) for ask in drain.asks)
+    )
+    rig.cycle.state.ledger = replace(rig.cycle.state.ledger, xids=(), drain=tried)
+    asyncio.run(rig.passes(6, step=700.0))
+    (ended,) = rig.recorder.of_kind(RecordKind.INCIDENT_ENDED)
+    assert (ended.end, ended.reason) == (Stage.STOOD_DOWN.value, "the fault is gone")
+    outcome = rig.recorder.of_kind(RecordKind.OUTCOME)[-1].outcome
+    assert outcome is not None
+    assert outcome.kind is OutcomeKind.UNKNOWN
+    assert (rig.cycle.state.incidents, rig.target.asked) == ({}, [])
+    assert f"{drain.id} may stand" in attention_text(rig.cycle.state.ledger.drain)
 
 
 def test_one_command_in_the_foreground_opens_nothing_by_rule() -> None:
