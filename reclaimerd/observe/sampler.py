@@ -151,7 +151,7 @@ class Sampler:
             may_begin = not look.watch and self._trigger.full_at is not None
             self._past.baselines.learn(self._settings.boot_id, host, held, may_begin=may_begin)
         await self._read_host_files()
-        wanted = sightings.stacks_wanted(look, others)
+        wanted = sightings.stacks_wanted(look, others, gone)
         kernel = await ask_with_kin(self._procfs, wanted) if wanted else {}
         holding = {holder.ref.pid for holder in now.holders if holder.ref.pid in looks}
         asked = [looks[pid].reading for pid in holding] if look.freezers else []

@@ -52,13 +52,19 @@ def without_nodes(looks: Mapping[int, ProcessLook]) -> dict[int, ProcessLook]:
     return {pid: replace(one, nodes=Unreadable(NOT_TOLD)) for pid, one in looks.items()}
 
 
-def stacks_wanted(look: Look, looks: Mapping[int, ProcessLook]) -> tuple[int, ...]:
+def stacks_wanted(look: Look, looks: Mapping[int, ProcessLook], gone: frozenset[int]) -> tuple[int, ...]:
     """Return whose kernel stacks a look is to have: whoever was asked about, and who is in the kernel.
 
-    The latter for a reset alone: those who leave, or wait in D, on whatever GPU.
+    The latter for a reset alone: those who leave, or wait in D, on whatever GPU. Who is gone has none; the
+    first such question costs the reader its modules, which no proof of an end should wait for.
     """
     inside = (pid for pid, one in looks.items() if look.reset and _is_in_kernel(one))
-    return tuple(dict.fromkeys((*look.kernel, *inside)))
+    wanted = dict.fromkeys((*look.kernel, *inside))
+    return tuple(pid for pid in wanted if pid not in gone and not _is_released(looks.get(pid)))
+
+
+def _is_released(look: ProcessLook | None) -> bool:
+    return look is not None and look.reading.is_released
 
 
 def _is_in_kernel(look: ProcessLook) -> bool:

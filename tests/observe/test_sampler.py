@@ -28,7 +28,16 @@ from reclaimerd.model.snapshot import (
     unreadable_gpu,
 )
 from reclaimerd.observe import sampler as sampler_module
-from reclaimerd.observe.answers import Answered, Failed, ProbeKind, Silent, SilentCause, UnreadableProcess
+from reclaimerd.observe.answers import (
+    Answered,
+    Failed,
+    Gone,
+    LookAnswer,
+    ProbeKind,
+    Silent,
+    SilentCause,
+    UnreadableProcess,
+)
 from reclaimerd.observe.driver_grip import CLOSED_WHY
 from reclaimerd.observe.reset_eyes import ResetEyes, Scope
 from reclaimerd.observe.sampler import HOST_FILES_EVERY_SECONDS, WHOLE_EVERY_SECONDS
@@ -562,6 +571,22 @@ def test_before_a_reset_the_kernel_is_asked_about_whoever_waits_or_leaves(flags:
     snapshot = _sample(eyes, Look(reset=True, full_scan=True, without_driver=True))
     assert [args["pids"] for args in eyes.procfs.ops("kernel")] == [[other]]
     assert snapshot.kernel == {other: look}
+
+
+@pytest.mark.parametrize(
+    "end",
+    [Gone(), _look(a_process(_PID, tasks=(a_task(_PID, "Z", PF_EXITING),)))],
+    ids=["reaped", "zombie"],
+)
+def test_the_kernel_is_not_asked_about_who_is_gone(end: LookAnswer) -> None:
+    """The proof of its end waits for no reader's modules; who lives is asked about in the same look."""
+    eyes, other = _eyes_with_a_holder(), _PID + 1
+    eyes.procfs.looks[other] = _look(a_process(other), _A)
+    watch = (a_ref(_PID), a_ref(other))
+    _sample(eyes, Look(watch=watch))
+    eyes.procfs.looks[_PID] = end
+    _sample(eyes, Look(watch=watch, kernel=(_PID, other)))
+    assert [args["pids"] for args in eyes.procfs.ops("kernel")] == [[other]]
 
 
 def test_a_look_without_the_driver_asks_nvml_nothing_and_searches_all_the_same() -> None:
