@@ -49,6 +49,18 @@ def parse_user(_ctx: click.Context, param: click.Parameter, value: str | None) -
         raise click.BadParameter(f"no user {value!r} is known here; give the uid", param=param) from None
 
 
+def parse_kind(_ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Return a kind of record; one that is none would only find nothing, and look like an answer."""
+    if value is None:
+        return None
+    from reclaimerd.model.audit_record import RecordKind  # noqa: PLC0415 - only who names a kind pays
+
+    kinds = [kind.value for kind in RecordKind]
+    if value not in kinds:
+        raise click.BadParameter(f"no record is of kind {value!r}; one of {', '.join(kinds)}", param=param)
+    return value
+
+
 _TIMES = (
     ("--since", "Only what was recorded since then: RFC 3339, or an age such as 2h."),
     ("--until", "Only what was recorded before then."),
@@ -67,7 +79,13 @@ _WORDS = (
     ("--kind", "KIND", "Only this kind of record, such as intent, refused or alarm."),
     ("--text", "TEXT", "Only what holds this text somewhere, in whatever case."),
 )
-_OFFERED = {"--gpu": completing.gpus, "--incident": completing.incidents, "--rule": completing.rules}
+_OFFERED = {
+    "--gpu": completing.gpus,
+    "--incident": completing.incidents,
+    "--kind": completing.kinds,
+    "--rule": completing.rules,
+}
+_READ = {"--kind": parse_kind}
 _OWN = ("since", "until", "pid", "uid", *(flag.removeprefix("--") for flag, _, _ in _WORDS))
 
 
@@ -84,9 +102,8 @@ def filter_options(function: Decorated) -> Decorated:
 
     command: Any = filtered
     for flag, metavar, help_text in reversed(_WORDS):
-        command = click.option(flag, metavar=metavar, help=help_text, shell_complete=_OFFERED.get(flag))(
-            command
-        )
+        reads: Any = {"callback": _READ.get(flag), "shell_complete": _OFFERED.get(flag)}
+        command = click.option(flag, metavar=metavar, help=help_text, **reads)(command)
     who = "Only what was done about this user's processes (name or uid)."
     command = click.option("--user", "uid", metavar="USER", callback=parse_user, help=who)(command)
     process = "Only what concerns this process."

@@ -1,4 +1,4 @@
-"""What a shell is offered after an option: GPUs, incidents and rules, as the daemon knows them now.
+"""What a shell is offered after an option: GPUs, incidents and rules, as the daemon knows them now; kinds.
 
 It asks the daemon alone, for 300 ms at most, and is silent when that brings nothing: a person waits at a
 prompt, and no engine is ever started for that.
@@ -42,6 +42,13 @@ def drains(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list
 def rules(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Return the rules in force whose names begin so."""
     return _offered(ctx, "/v1/rules", incomplete, lambda body: (one["name"] for one in body["rules"]))
+
+
+def kinds(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the kinds of records whose names begin so: they are the program's own, nobody is asked."""
+    from reclaimerd.model.audit_record import RecordKind  # noqa: PLC0415 - only a shell that asks pays
+
+    return [kind.value for kind in RecordKind if kind.value.startswith(incomplete)]
 
 
 def _offered(

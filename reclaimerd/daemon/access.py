@@ -165,7 +165,11 @@ def _actor_of(peer: Peer, part: dict[str, object], role: Role) -> Actor:
 
 def _has_ended(peer: Peer) -> bool:
     """Tell whether the process that connected is gone; False where the kernel can't tell."""
-    return peer.gone or (peer.pidfd is not None and bool(select.select([peer.pidfd], [], [], 0)[0]))
+    if peer.gone or peer.pidfd is None:
+        return peer.gone
+    poller = select.poll()  # select() itself takes no descriptor from 1,024 on
+    poller.register(peer.pidfd, select.POLLIN)
+    return bool(poller.poll(0))
 
 
 def login_name(uid: int, loginuid: int | None) -> str:

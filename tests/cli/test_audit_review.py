@@ -77,7 +77,7 @@ def test_each_filter_narrows_the_list(
     assert found == sorted(found)
 
 
-@pytest.mark.parametrize("option", ["--kind", "--incident", "--action", "--actor", "--gpu", "--text"])
+@pytest.mark.parametrize("option", ["--incident", "--action", "--actor", "--gpu", "--text"])
 def test_a_word_that_is_no_text_is_looked_for_and_not_found(
     log: Log, capsys: pytest.CaptureFixture[str], option: str
 ) -> None:
@@ -102,6 +102,8 @@ def test_the_newest_or_the_oldest(log: Log, capsys: pytest.CaptureFixture[str]) 
         (["--user", "no-such-user"], "give the uid"),
         (["--pid", "0"], "0 is not in the range"),
         (["--limit", "0"], "0 is not in the range"),
+        (["--kind", "refusal"], "one of started, "),
+        (["--kind", "\udcff"], "one of started, "),
     ],
 )
 def test_wrong_values_are_exit_2_with_what_to_write(

@@ -256,6 +256,12 @@ def test_names_are_offered_as_the_daemon_knows_them(tmp_path: Path) -> None:
     assert offered(tmp_path, some, completing.incidents) == ["inc-9"]
 
 
+def test_kinds_of_records_are_offered_without_asking_anybody() -> None:
+    """They are the program's own words."""
+    ctx = click.Context(reclaimctl)
+    assert completing.kinds(ctx, click.Option(["--x"]), "re") == ["refused", "resumed", "reset_step"]
+
+
 @pytest.mark.parametrize(
     "answer", [Answer({"error": "no"}, status=403), Answer({"gpus": None}), Answer({"gpus": [7]})]
 )

@@ -2,13 +2,15 @@
 
 import asyncio
 import errno
+import fcntl
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -44,6 +46,7 @@ sys.stdout.write(answer.decode())
 """
 GET = "GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n"
 GROUP = 4242
+BEYOND_SELECT = 1500
 
 
 def kill_call(pid: int) -> str:
@@ -185,6 +188,21 @@ def test_who_ended_since_it_connected_is_nobody_on_any_kernel(tmp_path: Path) ->
     assert role_under(older, tmp_path / "c", ends="after") is Role.NONE
     for number in (errno.EINVAL, errno.ESRCH):  # up to 6.15, of one that was reaped; its pid lives again here
         assert role_under(number, tmp_path / str(number), ends="never") is Role.NONE
+
+
+def test_a_caller_beyond_the_thousandth_descriptor_is_told_like_any_other() -> None:
+    """A raised limit of descriptors makes no call fail."""
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] <= BEYOND_SELECT:
+        pytest.skip(f"descriptors end below {BEYOND_SELECT} here")
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        peer = read_peer(ours)
+    peer.close()
+    own = os.pidfd_open(os.getpid())
+    far = replace(peer, pidfd=fcntl.fcntl(own, fcntl.F_DUPFD_CLOEXEC, BEYOND_SELECT), gone=False)
+    os.close(own)
+    assert asyncio.run(caller_of(far, cast("Probe", OnTheHost()), Rights())).role is Role.ADMIN
+    far.close()
 
 
 class Replaced:
