@@ -140,6 +140,7 @@ def steps() -> list[tuple[str, list[str]]]:
     return found
 
 
+@pytest.mark.slow
 def test_every_command_prints_what_the_page_says() -> None:
     """In order, in one shell; at the end nothing is left of it."""
     with shell() as here:

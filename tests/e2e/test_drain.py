@@ -5,6 +5,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.hung_driver import HungHost, drains, hung_host
 from tests.e2e.rig import Daemon, Json, Table
 from tests.rigs.simulated import wait_until
@@ -27,6 +29,7 @@ def drain_of(host: HungHost) -> Json | None:
     return found
 
 
+@pytest.mark.slow
 def test_a_person_takes_the_request_back() -> None:
     """The file has the whole story; undrained it is gone, and the record says who, why, and each step."""
     with hung_host(drain=SOON) as host:
@@ -76,6 +79,7 @@ def test_a_restart_goes_on_with_the_request_and_asks_nobody_again() -> None:
         assert drains(host.rig) == []
 
 
+@pytest.mark.slow
 def test_without_the_daemon_one_command_takes_it_back() -> None:
     """The command itself asks each target, and ends when they have let go; the daemon finds it over."""
     with hung_host(drain=SOON) as host:
@@ -130,6 +134,7 @@ def told(program: Path) -> list[str]:
     return log.read_text(encoding="utf-8").splitlines() if log.exists() else []
 
 
+@pytest.mark.slow
 def test_a_program_of_the_sites_is_asked_once_and_told_of_the_end(tmp_path: Path) -> None:
     """By the policy file: with an arbiter it is asked beside the file, and again when it is taken back."""
     program = a_program(tmp_path)
@@ -152,6 +157,7 @@ def test_a_program_of_the_sites_is_asked_once_and_told_of_the_end(tmp_path: Path
         assert told(program)[1:] == [f"withdraw {shown['id']} driver_unresponsive"]
 
 
+@pytest.mark.slow
 def test_without_an_arbiter_no_program_is_asked(tmp_path: Path) -> None:
     """A fleet could be drained empty: the file is written, and the status says why nobody else was asked."""
     program = a_program(tmp_path)

@@ -95,6 +95,7 @@ def test_a_line_that_came_while_we_were_down_is_read_once() -> None:
         assert sorted(told) == [(31, 1), (119, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [True, False])
 def test_gpus_that_can_only_be_reset_together(*, together: bool) -> None:
     """Old NVLink peers: refused by name as shipped; with `peers = true` both go in one command."""
@@ -114,6 +115,7 @@ def test_gpus_that_can_only_be_reset_together(*, together: bool) -> None:
         host.as_before()
 
 
+@pytest.mark.slow
 def test_holders_of_one_workload_are_told_to_go_before_the_reset() -> None:
     """With the signals listed: SIGTERM, SIGKILL to the holder, then one reset over nobody."""
     rule = {**RULE, "stages": ["sigterm", "sigkill", "reset", "drain"], "grace": "1s", "sigkill": "2s"}
@@ -132,6 +134,7 @@ def test_holders_of_one_workload_are_told_to_go_before_the_reset() -> None:
         host.as_before()
 
 
+@pytest.mark.slow
 def test_memory_that_nobody_holds_after_a_kill_comes_back_by_a_reset() -> None:
     """A process's own incident: it is gone, its memory leaked, the reset brings it back, proven."""
     cap: Table = {

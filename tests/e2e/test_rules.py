@@ -79,6 +79,7 @@ def test_a_rule_in_dry_run_records_its_plan_and_sends_nothing() -> None:
         wait_until(lambda: "SIGTERM" in signals_in(path), f"it is enforced now: {rig.story()}")
 
 
+@pytest.mark.slow
 def test_pause_holds_every_rule_and_resume_lets_them_go() -> None:
     """While paused nothing is sent, on record once; an operator's kill goes on; resume lifts it."""
     with simulated_host(PATIENT) as rig:
@@ -97,6 +98,7 @@ def test_pause_holds_every_rule_and_resume_lets_them_go() -> None:
         ]
 
 
+@pytest.mark.slow
 def test_a_hold_file_holds_every_rule() -> None:
     """While the file stands nothing is sent, on record once; `status` exits 10; removal lifts it."""
     with simulated_host(PATIENT) as rig:
@@ -111,6 +113,7 @@ def test_a_hold_file_holds_every_rule() -> None:
         assert_asked_at_last(rig, pid, path)
 
 
+@pytest.mark.slow
 def test_nothing_is_done_by_rule_while_settling() -> None:
     """In the settling time one refusal is on record, an operator is not bound, and its end lifts it."""
     with simulated_host(PATIENT, tables={"gates": {"settling": "4s"}}) as rig:
@@ -123,6 +126,7 @@ def test_nothing_is_done_by_rule_while_settling() -> None:
         assert moment(asked) - moment(started) >= 3.8  # the record is written a moment after the start
 
 
+@pytest.mark.slow
 def test_the_breaker_trips_before_anything_is_done() -> None:
     """Two workloads newly due in one pass: neither is touched until a person says so; then both are."""
     with simulated_host(PATIENT, tables={"breaker": {"workloads_per_pass": 1}}) as rig:
@@ -140,6 +144,7 @@ def test_the_breaker_trips_before_anything_is_done() -> None:
         assert len(rig.records("breaker_tripped")) == 1
 
 
+@pytest.mark.slow
 def test_a_spent_budget_holds_the_next_workload() -> None:
     """One workload a window: the second is refused once, and asked when the window is over."""
     budgets = {"workloads_per_window": 1, "window": "6s"}
@@ -152,6 +157,7 @@ def test_a_spent_budget_holds_the_next_workload() -> None:
         assert_asked_at_last(rig, two, second)
 
 
+@pytest.mark.slow
 def test_the_budget_outlives_the_daemon() -> None:
     """After a restart what was spent is still spent."""
     budgets = {"workloads_per_window": 1, "window": "10m"}

@@ -11,7 +11,7 @@ from tests.e2e.policies import RULE, Table
 from tests.e2e.rig import GPU_A, Rig, is_alive, simulated_host
 from tests.rigs.simulated import state_of, wait_until
 
-pytestmark = [pytest.mark.process]
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 WINDOW = "8s"
 """Twenty looks: the shortest that a policy may have."""

@@ -119,6 +119,7 @@ def test_the_set_is_large_and_has_both_answers() -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_nobody_is_taken_wrongly_at_the_shipped_thresholds(figure: Callable[[str], None]) -> None:
     """No false reclaim and no false warning in the whole set, and every one that is right is found."""

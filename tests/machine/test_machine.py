@@ -53,6 +53,7 @@ def line_of(tally: Tally, number: int) -> str:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover
 @pytest.mark.timeout(900)
 def test_no_promise_is_broken_in_five_thousand_steps(figure: Callable[[str], None]) -> None:
