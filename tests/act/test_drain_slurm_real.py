@@ -21,7 +21,7 @@ from tests.act.slurm_rig import fleet_of, place_in, target_of
 from tests.rigs.simulated import wait_until
 from tests.rigs.slurm import NODE, SCONTROL, SINFO, Slurm, slurm, why_unavailable
 
-pytestmark = [pytest.mark.process, pytest.mark.root, pytest.mark.slurm]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.root, pytest.mark.slurm]
 
 NOBODY = 65534
 NODES = (NODE, "gpu02", "gpu03")

@@ -96,6 +96,7 @@ def test_no_such_process_is_said(tmp_path: Path) -> None:
         investigate(tmp_path, lambda one: one.evidence(4_194_305))
 
 
+@pytest.mark.slow
 @pytest.mark.process
 @pytest.mark.root
 @needs_fuse

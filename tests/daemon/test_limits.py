@@ -51,6 +51,7 @@ def test_a_bucket_gives_its_burst_and_fills_again() -> None:
     assert buckets.take(7) == 1.0
 
 
+@pytest.mark.slow
 def test_many_uids_cost_a_bounded_memory_and_share_one_bucket_past_it() -> None:
     """65536 uids of one user namespace are no 65536 buckets; who is back at the full is forgotten."""
     clock = Clock()

@@ -167,6 +167,7 @@ def children_of(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+@pytest.mark.slow
 def test_a_stuck_driver_is_told_in_status_and_acts_stop(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The daemon outlives the driver: STATUS says so, and nothing is signalled meanwhile."""
     pid, signals = rig.recorder()
@@ -219,6 +220,7 @@ def test_a_bad_reload_keeps_the_old_policy_and_says_why(rig: Rig, monkeypatch: p
     assert any(line["event"] == "reload_refused" for line in log_events(rig))
 
 
+@pytest.mark.slow
 @pytest.mark.root
 def test_a_reload_brings_new_users_to_the_judge(rig: Rig) -> None:
     """A user named only by the new policy is matched by uid from then on."""
@@ -277,6 +279,7 @@ def test_a_corrupt_store_is_eleven_and_is_not_touched(rig: Rig) -> None:
     assert rig.records() == []
 
 
+@pytest.mark.slow
 def test_a_store_that_becomes_corrupt_ends_the_running_daemon_with_eleven(rig: Rig) -> None:
     """The next commit of a pass meets it: no act follows, the daemon ends."""
     daemon = rig.start_daemon()
@@ -294,6 +297,7 @@ def test_a_store_that_becomes_corrupt_ends_the_running_daemon_with_eleven(rig: R
     assert signals_in(signals) == []
 
 
+@pytest.mark.slow
 def test_a_second_writer_is_three_and_the_first_goes_on(rig: Rig) -> None:
     """The living one is named with the mend."""
     daemon = rig.start_daemon()
@@ -303,6 +307,7 @@ def test_a_second_writer_is_three_and_the_first_goes_on(rig: Rig) -> None:
     rig.passes(2)
 
 
+@pytest.mark.slow
 def test_a_dry_run_daemon_sends_nothing_for_rule_or_operator(rig: Rig) -> None:
     """Both are planned on record; the targets live and got no signal; the kill ends with 0."""
     hog, hog_signals = rig.recorder("hog")
@@ -352,6 +357,7 @@ def test_another_pid_namespace_is_two_with_the_mend(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_client_that_hangs_up_leaves_its_incident_to_the_daemon(rig: Rig) -> None:
     """The stream is cut after SIGTERM: the ladder climbs to SIGKILL, and no descriptor is left."""
     rig.write_policy()
@@ -385,6 +391,7 @@ def test_restore_without_anything_to_restore_ends_with_zero_and_writes_nothing(r
     assert not (rig.state / "writer.json").exists()
 
 
+@pytest.mark.slow
 def test_restore_puts_back_what_a_reset_had_stopped_and_no_tool_runs(rig: Rig) -> None:
     """From the record alone, as after a kill: the run is refused and done, and the writer's claim is free."""
     leave_run(rig, ResetPhase.STOP_CLIENTS)
@@ -395,6 +402,7 @@ def test_restore_puts_back_what_a_reset_had_stopped_and_no_tool_runs(rig: Rig) -
     assert not (rig.state / "writer.json").exists()
 
 
+@pytest.mark.slow
 def test_restore_starts_every_unit_though_the_first_starts_slowly(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -428,6 +436,7 @@ def test_restore_speaks_before_the_service_manager_ends_it() -> None:
     assert reset.verify_seconds < main.RESTORE_SECONDS / 2 < ResetSettings().verify_seconds
 
 
+@pytest.mark.slow
 def test_restore_leaves_a_reset_whose_tool_may_run_to_the_next_start(rig: Rig) -> None:
     """And says so. Its marks tell that it runs: here it is this very process."""
     leave_run(rig, ResetPhase.LEFT_ALONE)

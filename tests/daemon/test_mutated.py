@@ -170,6 +170,7 @@ def mutate(count: int, monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
     return found
 
 
+@pytest.mark.slow
 def test_three_thousand_mutated_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every kind of answer is among them, so the mutations reach the calls and not the parser alone."""
     found = mutate(3000, monkeypatch)

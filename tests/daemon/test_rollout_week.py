@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from reclaimerd.judge.rollout import Period, rollout_of
 from reclaimerd.judge.rollout_targets import Told
 from reclaimerd.model.audit_record import RecordKind
@@ -37,6 +39,7 @@ def names(refs: frozenset[ProcessRef]) -> set[str]:
     return {str(ref) for ref in refs}
 
 
+@pytest.mark.slow
 def test_a_week_of_dry_runs_says_what_enforcing_does() -> None:
     """One job that stays all week, a busy day beyond the budget, brief ones: the same are taken.
 

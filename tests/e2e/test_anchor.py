@@ -13,7 +13,7 @@ from tests.e2e.rig import Ran, Rig, rule, simulated_host
 from tests.rigs.simulated import wait_until
 from tests.rigs.web_receiver import Certificates, Reply, Sent, make_certificates, receiving
 
-pytestmark = [pytest.mark.process]
+pytestmark = [pytest.mark.slow, pytest.mark.process]
 KEY = "0123456789abcdef0123456789abcdef"
 RULE = rule(grace="600s")
 BOUND_SECONDS = 60.0

@@ -7,7 +7,7 @@ from tests.e2e.rig import GPU_A, GPU_B, Table, signals_in
 from tests.rigs.kubelet import Container, gpu
 from tests.rigs.simulated import wait_until
 
-pytestmark = [pytest.mark.process, pytest.mark.root]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.root]
 
 CAP: Table = {
     **RULE,

@@ -139,6 +139,7 @@ def test_without_fuse_six_are_reclaimed(place: Path) -> None:
     assert shown["drain_requests"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.root
 def test_an_ordinary_user_sees_five_reclaimed(place: Path) -> None:
     """As another user than root it works the same, without the unkillable one."""
@@ -147,6 +148,7 @@ def test_an_ordinary_user_sees_five_reclaimed(place: Path) -> None:
     assert "root" in shown["left_out"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", ["start", "middle"])
 def test_ctrl_c_leaves_nothing(place: Path, after: str) -> None:
     """SIGINT to the whole foreground group, early or in mid-ladder: exit 130, no process, mount or file."""
@@ -171,6 +173,7 @@ def test_ctrl_c_leaves_nothing(place: Path, after: str) -> None:
     assert_nothing_left(place)
 
 
+@pytest.mark.slow
 def test_a_killed_demo_takes_its_processes_along(place: Path) -> None:
     """After SIGKILL of the demo itself its workloads, keeper, daemon and mount go; only files may stay."""
     demo = subprocess.Popen(

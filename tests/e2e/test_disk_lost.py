@@ -14,6 +14,7 @@ from tests.e2e.rig import Daemon, Json, Rig, is_alive, rule, simulated_host
 from tests.rigs.simulated import wait_until
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.root,
     pytest.mark.process,
     pytest.mark.skipif(

@@ -96,6 +96,7 @@ def test_without_the_daemon_one_command_takes_it_back() -> None:
         assert host.rig.verify_audit().code == 0
 
 
+@pytest.mark.slow
 def test_while_a_person_has_paused_nobody_is_asked() -> None:
     """The pause stops the request; resumed it goes out."""
     with hung_host(drain=SOON) as host:

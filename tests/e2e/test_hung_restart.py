@@ -11,6 +11,7 @@ from tests.rigs.raw_fuse import RawFuse, why_unavailable
 from tests.rigs.simulated import wait_until
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.process,
     pytest.mark.root,
     pytest.mark.skipif(why_unavailable() != "", reason=f"raw FUSE: {why_unavailable()}"),

@@ -23,7 +23,7 @@ def daemon_rig() -> Iterator[Rig]:
         yield host
 
 
-@pytest.fixture(params=["daemon", "foreground"])
+@pytest.fixture(params=["daemon", pytest.param("foreground", marks=pytest.mark.slow)])
 def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
     """Give a host with a daemon that has no rule, and one without a daemon."""
     with simulated_host(reap=False) as host:

@@ -136,6 +136,7 @@ def test_a_reclaim_is_told_to_a_real_server(certificates: Certificates) -> None:
     assert not any(command.encode() in sent.body for sent in receiver.sent)
 
 
+@pytest.mark.slow
 def test_an_alarm_in_the_receiver_s_own_words(certificates: Certificates, tmp_path: Path) -> None:
     """A template makes the body; a dry run of the daemon tells nothing without leave."""
     template = '{"text": "$severity on $host: $reason"}'

@@ -109,6 +109,7 @@ def real_slurm() -> Iterator[Slurm]:
         yield running
 
 
+@pytest.mark.slow
 @pytest.mark.slurm
 def test_a_jobs_process_is_named_by_job_and_user(
     real_slurm: Slurm, rig: Rig, monkeypatch: pytest.MonkeyPatch

@@ -60,6 +60,7 @@ def test_a_target_that_ends_between_look_and_signal_is_already_gone() -> None:
         pytest.fail(f"the daemon was never frozen before its act in {TRIES} tries")
 
 
+@pytest.mark.slow
 @pytest.mark.root
 def test_a_stranger_with_the_target_s_pid_lives() -> None:
     """In a PID namespace: the pid is used again between intent and signal; the stranger gets nothing."""

@@ -4,7 +4,7 @@ import pytest
 
 from tests.e2e.rig import is_alive, rule, signals_in, simulated_host
 
-pytestmark = [pytest.mark.process]
+pytestmark = [pytest.mark.slow, pytest.mark.process]
 
 
 def test_outside_of_its_share_a_rule_stays_in_dry_run_and_the_report_says_what_it_would_do() -> None:

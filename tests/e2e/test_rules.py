@@ -51,6 +51,7 @@ def test_a_rule_climbs_to_sigkill_and_proves() -> None:
         assert rig.verify_audit().code == 0
 
 
+@pytest.mark.slow
 def test_a_rule_that_only_observes_sends_nothing() -> None:
     """Under the shipped mode a hog is told of (`ps`), refused(mode) once on record, and never signalled."""
     with simulated_host(rule(), tables={"daemon": {"mode": "observe"}}) as rig:
@@ -60,6 +61,7 @@ def test_a_rule_that_only_observes_sends_nothing() -> None:
         assert_refused_once(rig, pid, "mode", path)
 
 
+@pytest.mark.slow
 def test_a_rule_in_dry_run_records_its_plan_and_sends_nothing() -> None:
     """The plan is on record with what its gates say; enforced afterwards, the budget is untouched."""
     once = {"workloads_per_window": 1, "workloads_per_day": 1}
@@ -172,6 +174,7 @@ def test_the_budget_outlives_the_daemon() -> None:
         assert signals_in(first).count("SIGTERM") == 1
 
 
+@pytest.mark.slow
 def test_the_exempt_and_the_protected_are_spared() -> None:
     """Who is exempt or protected is over the cap, lives, and has no incident."""
     spared = rule(**{"exempt.cmdline": ["--label exempt"]})
@@ -190,6 +193,7 @@ def test_the_exempt_and_the_protected_are_spared() -> None:
         assert rig.records(pid=exempt) == rig.records(pid=protected) == []
 
 
+@pytest.mark.slow
 def test_a_target_that_comes_down_in_time_is_let_go() -> None:
     """A target that ends by itself before our signal stands down, and no intent is on record."""
     with simulated_host(PATIENT) as rig:

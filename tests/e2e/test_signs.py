@@ -44,6 +44,7 @@ def workers_of(pid: int) -> list[str]:
     return sorted(line[line.index(b"--role") + 1].decode() for line in lines if b"--role" in line)
 
 
+@pytest.mark.slow
 def test_the_daemon_reads_programs_only_when_somebody_asks() -> None:
     """With rules about memory alone no pass starts a worker for it; a look of everything does."""
     with simulated_host(rule(**{"for": "600s"}, readings=500)) as rig:

@@ -20,7 +20,7 @@ from tests.e2e.rig import GPU_A, GPU_B, Rig, Table, is_alive, signals_in, simula
 from tests.rigs.simulated import wait_until
 from tests.rigs.slurm import NODE, Slurm, slurm, why_unavailable
 
-pytestmark = [pytest.mark.process, pytest.mark.root, pytest.mark.slurm]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.root, pytest.mark.slurm]
 
 NOBODY = 65534
 ORDINARY = 1000

@@ -18,6 +18,7 @@ from tests.rigs.slurm import NODE, SINFO, Slurm, slurm
 from tests.rigs.slurm import why_unavailable as why_no_slurm
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.process,
     pytest.mark.root,
     pytest.mark.slurm,

@@ -46,6 +46,7 @@ def test_from_the_verdict_to_the_late_release() -> None:
             assert len(rig.records("late_release", pid=pid)) == 1
 
 
+@pytest.mark.slow
 def test_the_shipped_domains_drain_nobody_for_a_users_file_system() -> None:
     """Any user can make such a task: it goes to a person, and no node is taken out of service for it."""
     with RawFuse(withhold="flush") as fuse:

@@ -74,6 +74,7 @@ def texts_in(answer: Any) -> Iterator[str]:
             yield from texts_in(item)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS, ids=[row.name.removeprefix("reclaimerd.") for row in ROWS])
 def test_no_input_is_more_than_a_parser_can_bear(row: Row) -> None:
     """Each piece exchanged, bent, repeated, foreign: an answer in time, or an error that it may give."""
