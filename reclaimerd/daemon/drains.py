@@ -65,9 +65,11 @@ def with_drain_given_up(draft: Draft, incident: Incident) -> Incident:
 
 
 def _given_up(drain: NodeDrain, why: str) -> Outcome:
+    """Return what became of a step that waits for nobody any more; where it was asked for it may stand."""
     if drain.is_unasked:
         return Outcome(OutcomeKind.PASSED_OVER, f"{why} before anybody was asked")
-    text = f"{why} while others were asked; the request has its own record"
+    targets = ", ".join(ask.target for ask in drain.asks if ask.tries) or "anybody"
+    text = f"{why} before it was known whether {targets} took the drain; see its drain_step records"
     return Outcome(OutcomeKind.UNKNOWN, text)
 
 
@@ -207,9 +209,17 @@ def attention_text(drain: NodeDrain | None) -> str:
         return f"drain request {drain.id} reached nobody: {texts}"
     if drain.phase is DrainPhase.WITHDRAW:
         return f"drain request {drain.id} is being taken back"
+    text = f"drain request {drain.id} {_how_far(drain)}"
     if failed:
-        return f"drain request {drain.id} stands; not everybody took it: {'; '.join(failed)}"
-    silent = ", ".join(ask.target for ask in drain.asks if not ask.text)
-    early = drain.phase is DrainPhase.ASK
-    stands = f"may stand: no answer of {silent} is known" if early else f"stands: {drain.request.reason}"
-    return f"drain request {drain.id} {stands}; `reclaimctl undrain --incident {drain.id}` takes it back"
+        text += f"; not everybody took it: {'; '.join(failed)}"
+    return f"{text}; `reclaimctl undrain --incident {drain.id}` takes it back"
+
+
+def _how_far(drain: NodeDrain) -> str:
+    """Return whether what was asked for stands: a try without an answer may have been the last of a life."""
+    if drain.is_unasked:
+        return f"is not asked for yet: {drain.request.reason}"
+    silent = [ask.target for ask in drain.asks if ask.tries and not ask.text]
+    if silent and not drain.stands_somewhere:
+        return f"may stand: no answer of {', '.join(silent)} is known"
+    return f"stands: {drain.request.reason}"

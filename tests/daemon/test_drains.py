@@ -140,6 +140,11 @@ def test_one_that_dies_while_it_waits_ends_reclaimed_and_nobody_is_asked() -> No
     assert rig.cycle.state.ledger.drain is None
     assert rig.target.asked == []
     assert ends(rig)[0].startswith((Stage.RECLAIMED.value, Stage.UNVERIFIED.value))
+    intents, outcomes = (
+        [one.attempt for one in rig.recorder.of_kind(kind)]
+        for kind in (RecordKind.INTENT, RecordKind.OUTCOME)
+    )
+    assert sorted(map(str, intents)) == sorted(map(str, outcomes))
 
 
 def test_a_second_incident_joins_and_spends_nothing() -> None:
@@ -294,4 +299,11 @@ def test_what_a_person_must_know() -> None:
     assert "is being taken back" in attention_text(replace(drain, phase=DrainPhase.WITHDRAW))
     (ask,) = drain.asks
     partly = replace(drain, asks=(ask, replace(ask, target="slurm", state=AskState.FAILED, text="no rights")))
-    assert attention_text(partly).endswith("not everybody took it: slurm: no rights")
+    assert "stands: " in attention_text(drain)
+    assert "; not everybody took it: slurm: no rights; `reclaimctl undrain" in attention_text(partly)
+    asked = replace(ask, state=AskState.DUE, text="")
+    early = replace(drain, phase=DrainPhase.ASK, asks=(replace(asked, tries=1), replace(asked, tries=0)))
+    assert f"may stand: no answer of {ask.target} is known" in attention_text(early)
+    assert "is not asked for yet: " in attention_text(replace(early, asks=(replace(asked, tries=0),)))
+    half = replace(early, asks=(replace(asked, tries=1), replace(ask, target="slurm")))
+    assert "stands: " in attention_text(half)

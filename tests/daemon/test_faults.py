@@ -20,7 +20,7 @@ from reclaimerd.model.fault import (
     XidEntry,
     XidLine,
 )
-from reclaimerd.model.incident import OutcomeKind, Recipient, Stage, Subject
+from reclaimerd.model.incident import Outcome, OutcomeKind, Recipient, Stage, Subject
 from reclaimerd.model.ledger import Ledger, Pause
 from reclaimerd.model.policy import GateSettings, ListedStage, Mode
 from reclaimerd.model.reading import Known
@@ -584,11 +584,26 @@ def test_forged_boundaries_make_no_common_workload() -> None:
     assert rig.executor.sent == {}
 
 
+def a_rig_that_needs_a_reboot() -> Rig:
+    """Return a rig whose rule asks for a drain at an Xid of that class, which stands against GPU A."""
+    rig = a_reset_rig(policy=fault_policy(replace(MEND, xid_classes=("reboot",))))
+    rig.cycle.state.ledger = Ledger(xids=(StandingXid(GPU_A, BOOT, 140, FaultClass.REBOOT, 7, WALL),))
+    return rig
+
+
+def outcome_as_it_stood_down(rig: Rig) -> Outcome:
+    """Return the outcome of the one incident's step; it stood down, and nobody was asked."""
+    (ended,) = rig.recorder.of_kind(RecordKind.INCIDENT_ENDED)
+    assert (ended.end, ended.reason) == (Stage.STOOD_DOWN.value, "the fault is gone")
+    assert (rig.cycle.state.incidents, rig.target.asked) == ({}, [])
+    outcome = rig.recorder.of_kind(RecordKind.OUTCOME)[-1].outcome
+    assert outcome is not None
+    return outcome
+
+
 def test_a_fault_that_needs_a_reboot_is_drained_without_a_reset() -> None:
     """The gate is asked for the drain alone."""
-    rule = replace(MEND, xid_classes=("reboot",))
-    rig = a_reset_rig(policy=fault_policy(rule))
-    rig.cycle.state.ledger = Ledger(xids=(StandingXid(GPU_A, BOOT, 140, FaultClass.REBOOT, 7, WALL),))
+    rig = a_rig_that_needs_a_reboot()
     asyncio.run(rig.passes(3))
     assert (rig.executor.permits, len(rig.target.asked)) == ([], 1)
     assert rig.cycle.state.ledger.resets == ()
@@ -596,29 +611,20 @@ def test_a_fault_that_needs_a_reboot_is_drained_without_a_reset() -> None:
 
 def test_a_drain_that_nobody_was_asked_for_goes_with_its_cause() -> None:
     """The fleet was full; the GPU is well again: no incident stays open for ever, and none is asked."""
-    rule = replace(MEND, xid_classes=("reboot",))
-    rig = a_reset_rig(policy=fault_policy(rule))
-    rig.cycle.state.ledger = Ledger(xids=(StandingXid(GPU_A, BOOT, 140, FaultClass.REBOOT, 7, WALL),))
+    rig = a_rig_that_needs_a_reboot()
     rig.fleet.answer = SlotWaits("5 of 5 nodes are drained")
     asyncio.run(rig.passes(3))
     assert only(rig).attempts[-1].outcome is None
     rig.cycle.state.ledger = replace(rig.cycle.state.ledger, xids=())
     rig.fleet.answer = SlotTaken("there is room")
     asyncio.run(rig.passes(6, step=700.0))
-    (ended,) = rig.recorder.of_kind(RecordKind.INCIDENT_ENDED)
-    assert (ended.end, ended.reason) == (Stage.STOOD_DOWN.value, "the fault is gone")
-    outcome = rig.recorder.of_kind(RecordKind.OUTCOME)[-1].outcome
-    assert outcome is not None
-    assert outcome.kind is OutcomeKind.PASSED_OVER
-    assert (rig.cycle.state.incidents, rig.target.asked) == ({}, [])
+    assert outcome_as_it_stood_down(rig).kind is OutcomeKind.PASSED_OVER
     assert rig.cycle.state.ledger.drain is None
 
 
 def test_a_drain_whose_answer_was_lost_with_us_waits_for_none() -> None:
     """We died while asking, and the cause is gone since: nobody is asked again, and a person is told."""
-    rule = replace(MEND, xid_classes=("reboot",))
-    rig = a_reset_rig(policy=fault_policy(rule))
-    rig.cycle.state.ledger = Ledger(xids=(StandingXid(GPU_A, BOOT, 140, FaultClass.REBOOT, 7, WALL),))
+    rig = a_rig_that_needs_a_reboot()
     rig.fleet.answer = SlotWaits("5 of 5 nodes are drained")
     asyncio.run(rig.passes(3))
     drain = rig.cycle.state.ledger.drain
@@ -628,12 +634,7 @@ def test_a_drain_whose_answer_was_lost_with_us_waits_for_none() -> None:
     )
     rig.cycle.state.ledger = replace(rig.cycle.state.ledger, xids=(), drain=tried)
     asyncio.run(rig.passes(6, step=700.0))
-    (ended,) = rig.recorder.of_kind(RecordKind.INCIDENT_ENDED)
-    assert (ended.end, ended.reason) == (Stage.STOOD_DOWN.value, "the fault is gone")
-    outcome = rig.recorder.of_kind(RecordKind.OUTCOME)[-1].outcome
-    assert outcome is not None
-    assert outcome.kind is OutcomeKind.UNKNOWN
-    assert (rig.cycle.state.incidents, rig.target.asked) == ({}, [])
+    assert outcome_as_it_stood_down(rig).kind is OutcomeKind.UNKNOWN
     assert f"{drain.id} may stand" in attention_text(rig.cycle.state.ledger.drain)
 
 
