@@ -19,6 +19,7 @@ import pytest
 
 from reclaimerd.record.audit_read import read_records
 from tests.e2e.policies import policy_text, rule
+from tests.gpu.commands import LOG, SOCKET, STATE, places, reclaimctl
 from tests.gpu.cuda import CHILD, CudaProcess, cuda_process
 from tests.rigs.simulated import wait_until
 from tests.soak.meters import MIB, Meters, measured
@@ -45,19 +46,11 @@ def daemon(place: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """Run the daemon with a cap of 4 GiB for our own children, and stop it as systemd would."""
     policy = place / "policy.toml"
     policy.write_text(policy_text([rule(**OURS_ALONE)], {}), encoding="utf-8")
-    argv = [sys.executable, "-m", "reclaimerd.daemon.main", "--config", str(policy)]
-    argv += [
-        "--state-dir",
-        str(place / "state"),
-        "--log-dir",
-        str(place / "log"),
-        "--socket",
-        str(place / "s"),
-    ]
+    argv = [sys.executable, "-m", "reclaimerd.daemon.main", "--config", str(policy), *places(place)]
     with (place / "words").open("wb") as words:
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=words, stderr=words)
     try:
-        wait_until(lambda: (place / "s").exists() or process.poll() is not None, "the daemon listens", 60)
+        wait_until(lambda: (place / SOCKET).exists() or process.poll() is not None, "the daemon listens", 60)
         assert process.poll() is None, (place / "words").read_text(encoding="utf-8")
         yield process
     finally:
@@ -82,7 +75,7 @@ def churned(process: "subprocess.Popen[bytes]", place: Path) -> tuple[list[float
     lived: list[float] = []
     with (
         cuda_process("--gib", "1", "--busy") as bystander,
-        measured(process.pid, (place / "state", place / "log"), 0.5) as meters,
+        measured(process.pid, (place / STATE, place / LOG), 0.5) as meters,
     ):
         until = time.monotonic() + SECONDS
         while time.monotonic() < until:
@@ -101,24 +94,13 @@ def test_a_rule_takes_back_a_real_gpu_again_and_again(tmp_path: Path) -> None:
         lived, meters = churned(process, tmp_path)
 
         def ends() -> list[object]:
-            kinds = {"incident_ended"}
-            return [
-                one["end"] for one in read_records(tmp_path / "log", where=lambda one: one["kind"] in kinds)
-            ]
+            ended = read_records(tmp_path / LOG, where=lambda one: one["kind"] == "incident_ended")
+            return [one["end"] for one in ended]
 
         wait_until(lambda: len(ends()) >= len(lived), "each has its end on record", 30)
         ended = ends()
     assert process.returncode == 0
-    argv = [
-        sys.executable,
-        "-m",
-        "reclaimerd.cli.main",
-        "audit",
-        "verify",
-        "--log-dir",
-        str(tmp_path / "log"),
-    ]
-    verified = subprocess.run([*argv, "--state-dir", str(tmp_path / "state")], check=False)
+    verified = subprocess.run(reclaimctl(tmp_path, "audit", "verify"), check=False)
     figures = {
         "case": "daemon",
         "seconds": SECONDS,

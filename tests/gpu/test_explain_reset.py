@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.gpu.commands import reclaimctl
 from tests.gpu.cuda import cuda_process
 
 pytestmark = [
@@ -65,8 +66,7 @@ class Told:
 
 def explained(case: str, place: Path) -> Told:
     """Run `reclaimctl explain reset --gpu 0` in the foreground, and print its figures."""
-    where = ["--state-dir", str(place / "s"), "--log-dir", str(place / "l"), "--socket", str(place / "k")]
-    argv = [sys.executable, "-m", "reclaimerd.cli.main", "explain", "reset", "--gpu", "0", "--json", *where]
+    argv = reclaimctl(place, "explain", "reset", "--gpu", "0", "--json")
     began = time.monotonic()
     ran = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
     assert ran.stdout, ran.stderr

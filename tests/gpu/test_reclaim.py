@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from tests.gpu.commands import reclaimctl
 from tests.gpu.cuda import cuda_process
 
 pytestmark = [
@@ -42,17 +43,8 @@ class Reclaimed:
 
 def reclaim(pid: int, place: Path, *options: str) -> Reclaimed:
     """Run `reclaimctl kill` on one process, and watch its pidfd beside it."""
-    where = [
-        "--state-dir",
-        str(place / "state"),
-        "--log-dir",
-        str(place / "log"),
-        "--socket",
-        str(place / "sock"),
-    ]
-    command = [sys.executable, "-m", "reclaimerd.cli.main"]
     pidfd = os.pidfd_open(pid)
-    argv = [*command, "kill", "--pid", str(pid), "--json", *where, *options]
+    argv = reclaimctl(place, "kill", "--pid", str(pid), "--json", *options)
     running = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     poller = select.poll()
     poller.register(pidfd, select.POLLIN)
@@ -62,7 +54,7 @@ def reclaim(pid: int, place: Path, *options: str) -> Reclaimed:
     result = json.loads(out)
     name = result["targets"][0]["incident"]
     shown = subprocess.run(
-        [*command, "incidents", "show", str(name), "--json", *where],
+        reclaimctl(place, "incidents", "show", str(name), "--json"),
         capture_output=True,
         text=True,
         check=False,
@@ -172,15 +164,7 @@ def test_child_that_holds_for_a_dead_parent(tmp_path: Path) -> None:
 
 def reclaim_code(pid: int, place: Path) -> tuple[int, str]:
     """Return exit code and words of a kill that is expected to be declined."""
-    argv = [sys.executable, "-m", "reclaimerd.cli.main", "kill", "--pid", str(pid), "--force"]
-    argv += [
-        "--state-dir",
-        str(place / "state"),
-        "--log-dir",
-        str(place / "log"),
-        "--socket",
-        str(place / "sock"),
-    ]
+    argv = reclaimctl(place, "kill", "--pid", str(pid), "--force")
     ran = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
     return ran.returncode, ran.stdout + ran.stderr
 
@@ -197,8 +181,7 @@ def test_pid_namespaces(nested: int, tmp_path: Path) -> None:
 
 def test_ps_names_the_holder(tmp_path: Path) -> None:
     """`ps` names the CUDA holder, how it was seen, and its memory."""
-    where = ["--state-dir", str(tmp_path / "s"), "--log-dir", str(tmp_path / "l"), "--socket"]
-    command = [sys.executable, "-m", "reclaimerd.cli.main", "ps", "--json", *where, str(tmp_path / "k")]
+    command = reclaimctl(tmp_path, "ps", "--json")
     with cuda_process("--gib", "3") as one:
         table = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     rows = [row for row in table["rows"] if row["pid"] == one.pid]
