@@ -1,7 +1,7 @@
-"""What a shell is offered after an option: GPUs, incidents and rules, as the daemon knows them now; kinds.
+"""What a shell is offered after an option: GPUs, incidents and rules, as the daemon knows them now.
 
-It asks the daemon alone, for 300 ms at most, and is silent when that brings nothing: a person waits at a
-prompt, and no engine is ever started for that.
+It asks the daemon alone, and nobody for the program's own words, for 300 ms at most, and is silent when
+that brings nothing: a person waits at a prompt, and no engine is ever started for that.
 """
 
 import signal

@@ -145,7 +145,9 @@ class ToolMarks:
     hangs: bool = False
     fails: bool = False
     failed: set[AttemptId] = field(default_factory=set)
+    """Runs that failed, whatever is healed since."""
     undone: set[AttemptId] = field(default_factory=set)
+    """Runs that hang before the reset: healed they go on to it."""
 
     def boot(self) -> None:
         """Let no tool run any more."""
